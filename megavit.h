@@ -1221,7 +1221,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 31u
+#define MGV__KERNEL_VERSION 32u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1313,6 +1313,9 @@ enum { MGV__GEMV_STRIP = 8, MGV__GEMV_WARPS = 4 * MGV__MATH_GROUPS, MGV__GEMV_LE
        MGV__GEMV_STEPS = 12 /* of 32 columns, that a warp holds */ };
 #define MGV__GEMV_COLUMNS(parts_log2) ((uint32_t)MGV__GEMV_STRIP * (uint32_t)MGV__GEMV_WARPS >> (parts_log2)) /* of a CTA */
 
+/* Shares of K that are summed up at most; rows of these sums that a CTA finds at once. */
+enum { MGV__SHARES_MOST = 8, MGV__SHARES_ROWS = 32 };
+
 /* What one tile of an operation does. */
 enum {
     MGV__KERNEL_END = 0,
@@ -1346,6 +1349,8 @@ enum {
                               else 128 merged rows -> float32 in memory of the caller's */
     MGV__KERNEL_PROJECT,   /* of the rows of 128 of the stream a CTA those that stand for their images, as they were picked: their
                               projection, float32 in memory of the caller's */
+    MGV__KERNEL_SHARES,    /* pictures of any size: 32 or 64 rows and 64 columns of the stream a CTA, to which sums of a product are added
+                              of which clusters have had some of K each */
     MGV__KERNEL_TOWER = 31 /* no kind of tile: in a mask of kinds, that products do with their sums what towers of other kinds than SigLIP's
                               ask for, MGV__KERNEL_TOWER_EPILOGUE, and norms are RMSNorms, too */
 };
@@ -1420,7 +1425,8 @@ typedef struct mgv__kernel_gemm {        /* GEMM_*, SPLIT_* */
     uint32_t a_map, b_map, store_map, residual_map;
     uint32_t rest_map;          /* SPLIT: target and residual, which are one, behind the first 64 columns of half a tile */
     uint32_t narrow_map;        /* GEMM_256: that of the weights for a last tile of 128 columns */
-    uint32_t blocks;            /* of 64 columns of A */
+    uint32_t blocks;            /* of 64 columns of A; where column tiles go on behind the last column, of a share of K: theirs are those of
+                                   the shares behind the first */
     uint32_t b_row;             /* first row of the weights in b_map */
     uint32_t a_column_step;     /* columns of A from one column tile to the next: 0, but for one A a head, whose columns a tile's are */
     uint32_t bias, table;       /* of each column; table: of each token, too; ROTARY: cosines and sines of each entry */
@@ -1482,6 +1488,13 @@ typedef struct mgv__kernel_project {     /* PROJECT */
     uint32_t weights, pieces;   /* pieces: of 8 columns, of a row of weights */
     uint32_t picked;            /* as of ROWS */
 } mgv__kernel_project;
+typedef struct mgv__kernel_shares {      /* SHARES */
+    uint32_t source, target;
+    uint32_t count;             /* of the shares of K, whose sums lie side by side in a row of the source, */
+    uint32_t pitch;             /* which is so long */
+    uint32_t rows;              /* of a tile: 128 or a part of them */
+    uint32_t stats_out;
+} mgv__kernel_shares;
 typedef struct mgv__kernel_patches {     /* PATCHES_OF_TOKENS */
     uint32_t frames;            /* of a patch: 1 or 2 */
 } mgv__kernel_patches;
@@ -1514,6 +1527,7 @@ typedef struct mgv__kernel_op {
         mgv__kernel_patches patches;
         mgv__kernel_merge merge;
         mgv__kernel_project project;
+        mgv__kernel_shares shares;
         uint32_t words[13];     /* to 32 in all */
     } of;
 } mgv__kernel_op;
@@ -11045,6 +11059,7 @@ enum {
     MGV__DEVICE_HEAD_ATTENDED, MGV__DEVICE_HEAD_OUT, MGV__DEVICE_HEAD_MLP, MGV__DEVICE_POOLED,
     MGV__DEVICE_PARTS,                                       /* of the pooling head's sums, where each CTA has some tokens */
     MGV__DEVICE_SCORES,                                      /* of the pooling head, where there are too many tokens to hold them at once */
+    MGV__DEVICE_SHARES,                                      /* sums over some of K each, side by side */
     /* From here on those of mergers, one merger behind the other: the stream's rows, normalised, as rows of folded ones; what its first
        product leaves; merged rows. So no merger waits for another, nor the layers for any. */
     MGV__DEVICE_MERGERS,
@@ -11136,6 +11151,7 @@ enum { MGV__PLAN_MODEL_OPS = 512 /* of the model */, MGV__PLAN_MAX_OPS = MGV__PL
        MGV__PLAN_SIDE = 4096 /* patches of a side of a picture of any size, where positions turn: more than smart_resize leaves of 200:1 */,
        MGV__PLAN_GROUP_ROWS = 11800, MGV__PLAN_EQUAL_GROUP_ROWS = 25100,
        MGV__PLAN_DEAL_CLUSTERS = 256, /* that tiles can be dealt to */
+       MGV__PLAN_SHARES_TOKENS = 512, /* up to which K may be shared out over clusters */
        MGV__PLAN_SCHEDULES = 8, /* that an engine holds on the device, one for each number of images */
        MGV__COUNTER_SETS = 3, MGV__COUNTERS_OF_GRAPHS = 2 /* two take turns, one is for launches in CUDA graphs */ };
 
@@ -11273,6 +11289,7 @@ struct mgv__plan {
     uint32_t images, clusters, regime;      /* of the schedule */
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
     uint32_t split_least, split_most;       /* MGV__PLAN_SPLIT_LEAST, MGV__PLAN_SPLIT_MOST; narrow models: none; tests: fewer */
+    uint32_t forced_shares;                 /* tests, benchmarks: shares of K, 1: K is not shared out; 0: chosen */
     uint32_t forced_regime;                 /* 1 + the regime of all schedules; 0: chosen */
     uint32_t lanes;                         /* groups that take turns; 0: none do */
     uint32_t op_first, op_limit;            /* validation and benchmarks: the schedule has operations [op_first, op_limit); 0: to the end */
@@ -11883,6 +11900,13 @@ static mgv_result mgv__lower_check_operations(mgv__plan *plan, mgv_error *error)
     return MGV_OK;
 }
 
+/* Whether operation i is a product whose K may be shared out over clusters (mgv__sm90_shares): the MLP's end of towers for pictures of any
+   size, whose tiles fill up the columns. */
+static int mgv__lower_may_share(const mgv__lowering *l, uint32_t i) {
+    const mgv__op *op = &l->plan->program->ops[i];
+    return l->plan->config->image_size == 0 && l->place[op->source] == MGV__DEVICE_MLP && op->add == op->target && op->columns % 128 == 0;
+}
+
 /* Whether the kernel runs this model, and how wide its buffers are. */
 static mgv_result mgv__plan_survey(mgv__plan *plan, mgv_error *error) {
     const mgv__program *program = plan->program;
@@ -11915,6 +11939,7 @@ static mgv_result mgv__plan_survey(mgv__plan *plan, mgv_error *error) {
         plan->pools |= op->kind == MGV__OP_POOL;
         plan->picks |= op->kind == MGV__OP_PICK;
         plan->rotary_entries |= op->kind == MGV__OP_ROTARY; /* so many as mgv__plan_layout says */
+        op_count += (uint32_t)mgv__lower_may_share(&l, i); /* the sums behind it */
         op_count += op->kind == MGV__OP_POOL                                                          ? 3
                     : op->kind != MGV__OP_NORM || mgv__lower_is_added_to(program, i) || mgv__lower_is_merger_norm(program, i);
         mgv__lower_leave(&l, i);
@@ -11956,6 +11981,18 @@ static uint32_t mgv__lower_mx_flags(const mgv__plan *plan, uint32_t i, uint32_t 
     if (target == MGV__DEVICE_MLP && precision == MGV_PRECISION_MXFP8)
         flags |= MGV__KERNEL_MX_OUT | MGV__KERNEL_MX_ALONE | (uint32_t)MGV__MX_MLP << MGV__KERNEL_MX_TARGET;
     return flags;
+}
+
+/* The sums behind the last product, where K is shared out: what that would else do with its own (mgv__sm90_shares). The first share's have
+   the biases, behind which there are zeros for the others. */
+static void mgv__lower_shares(mgv__lowering *l, uint32_t i) {
+    mgv__plan *plan = l->plan;
+    const uint32_t product = plan->op_count - 1;
+    mgv__plan_op *op = mgv__plan_push(plan, "sums", plan->ops[product].layer, MGV__KERNEL_SHARES, MGV__DEVICE_SHARES, MGV__DEVICE_STREAM);
+    (void)mgv__plan_vector(plan, (MGV__SHARES_MOST - 1) * plan->ops[product].kernel.columns);
+    mgv__lower_range(l, op, i)->is_part = 1;
+    op->kernel.flags = plan->ops[product].kernel.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
+    op->stats_out = plan->ops[product].stats_out;
 }
 
 /* Who reads normalised rows folds the norm in; activation, table and residual are what a tile does with its sums before it stores them;
@@ -12001,6 +12038,7 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     if (merger < MGV__MERGER_BUFFERS) mgv__lower_part_of_merger(l, op, source);
     if (from->add != MGV__NONE) op->residual = l->place[from->add];
     if (target == MGV__DEVICE_MLP) plan->last_mlp = plan->op_count - 1;
+    if (mgv__lower_may_share(l, i)) mgv__lower_shares(l, i);
 }
 
 static void mgv__lower_attention(mgv__lowering *l, uint32_t i) {
@@ -12360,6 +12398,9 @@ static void mgv__plan_place_rows(mgv__plan *plan) {
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_OUT, head_rows, width, width, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_HEAD_MLP, head_rows, plan->pools ? mlp : 0, plan->pools ? mlp : 0, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_POOLED, plan->pools || plan->picks ? images : 0, width, width, 0, 4);
+    if (plan->varlen)
+        mgv__plan_buffer(plan, MGV__DEVICE_SHARES, rows < (uint32_t)MGV__PLAN_SHARES_TOKENS ? rows : (uint32_t)MGV__PLAN_SHARES_TOKENS,
+                         MGV__SHARES_MOST * width, MGV__SHARES_MOST * width, 0, 2);
     for (i = 0; i < plan->mergers * (uint32_t)MGV__MERGER_BUFFERS; i++) {
         const uint32_t columns = plan->buffers[MGV__DEVICE_MERGERS + i].columns;
         mgv__plan_buffer(plan, MGV__DEVICE_MERGERS + i, (rows + plan->fold - 1) / plan->fold, columns, columns, 0, 2);
@@ -12607,6 +12648,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
                      (uint64_t)MGV__MAX_MAPS, (uint64_t)plan->map_count);
 }
 
+static double mgv__max_double(double a, double b) { return a > b ? a : b; }
+
 /* Tokens of a whole window, no more than there are. */
 static uint32_t mgv__plan_window_keys(const mgv__config *config, uint32_t tokens) {
     const uint32_t side = mgv__window_side(config) * config->merge;
@@ -12757,6 +12800,7 @@ static uint32_t mgv__sm90_store_map(mgv__plan *plan, uint32_t buffer) {
         return mgv__plan_is_online(plan) ? mgv__plan_head_map(plan, buffer, plan->tokens, images, 64, MGV__CHUNK_ROWS)
                                          : mgv__plan_map(plan, buffer, plan->tokens, images, MGV__CHUNK_ROWS);
     case MGV__DEVICE_WEIGHTED: return mgv__sm90_weighted_map(plan);
+    case MGV__DEVICE_SHARES: return mgv__plan_map(plan, buffer, plan->buffers[buffer].rows, 1, MGV__CHUNK_ROWS);
     case MGV__DEVICE_HEAD_ATTENDED: /* the value projection's tiles are heads: stored rows are (column, head, image) */
         return mgv__plan_head_map(plan, buffer, images, 0, 64, MGV__CHUNK_ROWS);
     default:
@@ -12776,7 +12820,8 @@ static void mgv__sm90_maps(mgv__plan *plan) {
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) {
         const int head = mgv__plan_rows_are_images(i);
         if (!plan->buffers[i].bytes || i == MGV__DEVICE_PARTS) continue;
-        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES && mgv__merger_buffer(i) != MGV__MERGER_ROWS)
+        if (i != MGV__DEVICE_POOLED && i != MGV__DEVICE_QKV && i != MGV__DEVICE_SCORES && i != MGV__DEVICE_SHARES &&
+            mgv__merger_buffer(i) != MGV__MERGER_ROWS)
             views->a[i] = mgv__plan_map(plan, i, head ? mgv__plan_room_pictures(plan) : mgv__plan_group_rows(plan, i),
                                         head ? 1 : plan->groups, MGV__GEMM_ROWS);
         if (mgv__merger_buffer(i) != MGV__MERGER_NORMED && i < MGV__DEVICE_MX) views->store[i] = mgv__sm90_store_map(plan, i);
@@ -12785,6 +12830,10 @@ static void mgv__sm90_maps(mgv__plan *plan) {
     if (!plan->varlen && plan->machine->costs.latency_clusters) mgv__sm90_latency_maps(plan);
     mgv__sm90_split_maps(plan); /* tiles of 192 columns load through them, too */
 }
+
+/* What a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics, as stamped on an H200. */
+#define MGV__SM90_GELU_CLOCKS 6.5
+#define MGV__SM90_STREAM_CLOCKS 2000.0
 
 /* At 32 bytes a clock from L2. */
 static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
@@ -12799,6 +12848,13 @@ static mgv__tile_clocks mgv__split_clocks(uint32_t columns, uint32_t k_blocks) {
     mgv__tile_clocks clocks = mgv__gemm_clocks(columns, mgv__ceil_div(k_blocks, MGV__CLUSTER));
     clocks.feed = mgv__ceil_div(k_blocks, MGV__CLUSTER) * (128.0 * 128 + 128.0 * columns) / 52; /* measured with 160 columns: 702 a block */
     clocks.edge = 3200;                                                                         /* the exchange among it */
+    return clocks;
+}
+
+/* Rows of the stream, read and written, and of so many shares. Not measured: as many loads at once as there are shares, then statistics. */
+static mgv__tile_clocks mgv__shares_clocks(uint32_t shares, uint32_t rows) {
+    mgv__tile_clocks clocks = {0, 0, 2000};
+    clocks.feed = (shares + 2.0) * rows * 64 * 2 / 32;
     return clocks;
 }
 
@@ -13107,8 +13163,75 @@ static void mgv__choose_tiles(mgv__plan *plan, mgv__plan_op *op, uint32_t split)
     else mgv__sm90_gemm(plan, op, split);
 }
 
+static double mgv__sm90_clocks(mgv__tile_clocks clocks) { return mgv__max_double(clocks.matrix, clocks.feed) + clocks.edge; }
+/* Shares of K that clusters take of the MLP's end, the product in front of a SHARES operation; 1: K is not shared out. Where few rows are
+   tiles for few clusters each takes a part of K, so that most have one, and the sums go through memory: a handoff more, and a fifth of the
+   bytes that a CTA of a SPLIT tile loads. It is other arithmetic, so model and number of rows choose it by the times of a whole card,
+   whatever this one has; a twelfth is to be gained, as in mgv__plan_choose_regime. */
+static uint32_t mgv__sm90_shares(const mgv__plan *plan, const mgv__plan_op *op) {
+    const mgv__costs *costs = &plan->machine->costs;
+    const uint32_t rows = mgv__plan_alike(plan, plan->images) * plan->tokens, blocks = mgv__ceil_div(plan->pack_columns[op->pack], 64);
+    const uint32_t units = mgv__ceil_div(rows, MGV__CLUSTER * MGV__GEMM_ROWS), tiles = units * (op->kernel.columns / 128);
+    const uint32_t split = mgv__plan_split_kind(plan, rows), most = mgv__min_u32(MGV__SHARES_MOST, blocks);
+    uint32_t shares = mgv__min_u32(most, costs->multiprocessors / (uint32_t)MGV__CLUSTER / tiles), each;
+    double whole, shared;
+    if (rows > (uint32_t)MGV__PLAN_SHARES_TOKENS) return 1;
+    if (plan->forced_shares) shares = mgv__min_u32(most, plan->forced_shares);
+    if (shares < 2) return 1;
+    each = mgv__ceil_div(blocks, shares);
+    shares = mgv__ceil_div(blocks, each); /* none is empty */
+    if (plan->forced_shares) return shares;
+    whole = split ? mgv__sm90_clocks(mgv__split_clocks(mgv__split_columns(split), blocks))
+                  : mgv__sm90_clocks(mgv__gemm_clocks(64, blocks)) + MGV__SM90_STREAM_CLOCKS;
+    shared = mgv__sm90_clocks(mgv__gemm_clocks(128, each)) + costs->handoff_us * 1e-6 * costs->clock_hz +
+             mgv__sm90_clocks(mgv__shares_clocks(shares, MGV__SHARES_ROWS)) * units;
+    return 12 * shared <= 11 * whole ? shares : 1;
+}
+/* Such a product's tiles: behind the last column come those of the next share. What lies behind K is zero. */
+static void mgv__sm90_share_out(const mgv__plan *plan, mgv__plan_op *op, uint32_t shares) {
+    mgv__kernel_op *k = &op->kernel;
+    mgv__kernel_gemm *of = &k->of.gemm;
+    k->kind = MGV__KERNEL_GEMM_128;
+    k->column_tiles = shares * (k->columns / 128);
+    if (k->column_tiles % MGV__CLUSTER == 0) k->flags |= MGV__KERNEL_SHARE_ROWS;
+    of->a_map = plan->views.a[op->source];
+    of->b_map = of->narrow_map = plan->views.weights[op->pack][1];
+    of->store_map = of->residual_map = of->rest_map = plan->views.store[op->target];
+    of->blocks = mgv__ceil_div(mgv__ceil_div(plan->pack_columns[op->pack], MGV__GEMM_INNER), shares);
+    of->b_row = op->b_row;
+    of->bias = op->bias;
+}
+static void mgv__sm90_sum_up(const mgv__plan *plan, mgv__plan_op *op, uint32_t shares) {
+    mgv__kernel_op *k = &op->kernel;
+    mgv__kernel_shares *of = &k->of.shares;
+    op->is_part = shares == 1; /* the product itself ends what the model has there */
+    of->rows = MGV__SHARES_ROWS; /* twice as many where that is one round instead of two */
+    if (mgv__ceil_div(k->rows_total, MGV__CLUSTER * of->rows) * (k->columns / 64) > plan->clusters) of->rows *= 2;
+    k->column_tiles = op->is_part ? 0 : k->columns / 64 * (MGV__GEMM_ROWS / of->rows);
+    k->stats_columns = 64;
+    of->source = op->source;
+    of->target = op->target;
+    of->count = shares;
+    of->pitch = plan->buffers[op->source].pitch;
+    of->stats_out = op->stats_out;
+}
+
 static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
     const uint32_t rows_alike = mgv__plan_alike(plan, plan->images);
+    if (op->kind == MGV__KERNEL_SHARES) {
+        mgv__sm90_sum_up(plan, op, mgv__sm90_shares(plan, op - 1));
+        return;
+    }
+    if (op + 1 < plan->ops + plan->op_count && op[1].kind == MGV__KERNEL_SHARES) {
+        const uint32_t shares = mgv__sm90_shares(plan, op), ends = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
+        op->is_part = shares > 1;
+        op->target = op->result = op->is_part ? MGV__DEVICE_SHARES : MGV__DEVICE_STREAM;
+        op->kernel.flags = (op->kernel.flags & ~ends) | (op->is_part ? 0 : op[1].kernel.flags & ends);
+        if (op->is_part) {
+            mgv__sm90_share_out(plan, op, shares);
+            return;
+        }
+    }
     mgv__choose_tiles(plan, op, op->of_images ? 0 : mgv__plan_split_kind(plan, (uint64_t)rows_alike * plan->tokens));
 }
 
@@ -13198,9 +13321,6 @@ static void mgv__sm90_latency_signallers(mgv__plan *plan) {
     }
 }
 
-/* What a tile's end takes longer for GELU, a column, and for adding to the stream and its statistics, as stamped on an H200. */
-#define MGV__SM90_GELU_CLOCKS 6.5
-#define MGV__SM90_STREAM_CLOCKS 2000.0
 /* tools/bench/feed.cu: rows that all CTAs load at once, rows of one CTA's own, and the sums of a DEEP tile through its cluster. */
 #define MGV__SM90_SHARED_BYTES_A_CLOCK 100.0
 #define MGV__SM90_OWN_BYTES_A_CLOCK 44.0
@@ -13270,9 +13390,10 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"attention", 0, 0}, /* RANGES */
     {"patches", 0, 0},   /* OF_TOKENS */
     {"rows", MGV__KERNEL_FOLD_NORM, 0}, /* MERGE, PROJECT */
-    {"rows", 0, 0}
+    {"rows", 0, 0},
+    {"sums", MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS, 0} /* SHARES */
 };
-MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_PROJECT + 1, every_kind_of_tile_has_a_row);
+MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KERNEL_SHARES + 1, every_kind_of_tile_has_a_row);
 
 /* Blackwell: the same stages and roles, so the same tiles but for those whose CTAs exchange sums and those of attention whose math groups
    have heads of their own. Products go through tensor memory: the layers' 128 rows at once (kernels/sm_100a/rows128.cuh), those of the
@@ -14186,11 +14307,10 @@ static void mgv__plan_pack(const mgv__plan *plan, const mgv__tensor *tensors, ui
 /* Multiprocessors that a schedule uses. */
 static uint32_t mgv__schedule_sms(const mgv__plan *plan) { return plan->clusters * mgv__plan_regime(plan)->cluster; }
 
-static double mgv__max_double(double a, double b) { return a > b ? a : b; }
-
 static int mgv__is_gemm(const mgv__kernel_op *k) {
     return !mgv__plan_is_patches(k->kind) && k->kind != MGV__KERNEL_ROWS && k->kind != MGV__KERNEL_MERGE &&
-           k->kind != MGV__KERNEL_PROJECT && !mgv__plan_is_attention(k->kind) && !mgv__plan_is_pool(k->kind);
+           k->kind != MGV__KERNEL_PROJECT && k->kind != MGV__KERNEL_SHARES && !mgv__plan_is_attention(k->kind) &&
+           !mgv__plan_is_pool(k->kind);
 }
 static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__kernel_op *k) {
     mgv__gemm_shape shape;
@@ -14266,6 +14386,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.edge = 4000; /* the exchange among it */
     }
     if (k->kind == MGV__KERNEL_ROWS || k->kind == MGV__KERNEL_MERGE) clocks.edge = 2500; /* its stores go on beside the next tile */
+    if (k->kind == MGV__KERNEL_SHARES) return mgv__shares_clocks(k->of.shares.count, k->of.shares.rows);
     if (k->kind == MGV__KERNEL_PROJECT) { /* of the images that begin in a tile's rows; weights by ordinary loads, for each of them */
         const double images = mgv__ceil_div(MGV__GEMM_ROWS, plan->tokens);
         *flops = 2.0 * images * k->columns * k->inner;
@@ -14319,6 +14440,17 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
             b.l2 = b.source = sums;
             b.target = images * target->columns * target->element_bytes;
         }
+    } else if (op->target == MGV__DEVICE_SHARES) {
+        const double inner = mgv__plan_inner(k);
+        b.weights = 2.0 * k->columns * plan->pack_pitch[op->pack];
+        b.target = 2.0 * rows * k->column_tiles * 128;
+        b.l2 = 2.0 * inner * (rows * k->column_tiles + tiles * 128);
+    } else if (k->kind == MGV__KERNEL_SHARES) {
+        b.source = 2.0 * rows * k->columns * k->of.shares.count;
+        b.residual = 2.0 * rows * k->columns;
+        b.l2 = b.source;
+        if (k->flags & MGV__KERNEL_STATS) b.statistics = rows * k->columns / 8;
+        b.passes = 2 * b.target;
     } else if (mgv__is_gemm(k)) {
         b.weights = 2.0 * k->columns * plan->pack_pitch[op->pack];
         b.l2 = 2.0 * rows * plan->pack_columns[op->pack] * k->column_tiles *

@@ -4,8 +4,8 @@
        warpgroup 0      warp 0 the loader, warp 1 the scheduler, warps 2 and 3 the storers of the two math groups
        warpgroups 1, 2  math: matrix products, softmax, epilogues
    Read in this order: skeleton/ slots, watchdog, scheduler; sm_90a/tiles; sm_90a/throughput/ memory, scheduler, loader, storer, math,
-   gemm, gemm_layers, towers, attention, attention_online, attention_ranges, rows, mergers; sm_90a/patches; sm_90a/siglip_head/ gemv, pool,
-   pool_sums, pool_tokens; then sm_90a/latency/kernels.
+   gemm, gemm_layers, towers, attention, attention_online, attention_ranges, rows, mergers, shares; sm_90a/patches; sm_90a/siglip_head/
+   gemv, pool, pool_sums, pool_tokens; then sm_90a/latency/kernels.
    Decoding and prompts share only ptx.cuh with that: sm_90a/decode/ kernel, prompt. Images for Blackwell hold sm_100a/kernel.cuh
    instead. */
 #define MEGAVIT_KERNELS
@@ -21,6 +21,7 @@
 #include "sm_90a/patches.cuh"
 #include "sm_90a/throughput/rows.cuh"
 #include "sm_90a/throughput/mergers.cuh"
+#include "sm_90a/throughput/shares.cuh"
 #include "sm_90a/throughput/towers.cuh"
 
 static_assert(128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
@@ -68,6 +69,7 @@ template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &
     case MGV__KERNEL_ROWS: if constexpr (has(MGV__KERNEL_ROWS)) rows_tile(self, tile); break;
     case MGV__KERNEL_MERGE: if constexpr (has(MGV__KERNEL_MERGE)) merge_tile(self, tile); break;
     case MGV__KERNEL_PROJECT: if constexpr (has(MGV__KERNEL_PROJECT)) project_tile(self, tile); break;
+    case MGV__KERNEL_SHARES: if constexpr (has(MGV__KERNEL_SHARES)) shares_tile(self, tile); break;
     case MGV__KERNEL_SPLIT_128: if constexpr (has(MGV__KERNEL_SPLIT_128)) split_tile<128>(self, tile); break;
     case MGV__KERNEL_SPLIT_192: if constexpr (has(MGV__KERNEL_SPLIT_192)) split_tile<192>(self, tile); break;
     case MGV__KERNEL_GEMM_192: if constexpr (has(MGV__KERNEL_GEMM_192)) gemm_tile<192, flags>(self, tile); break;
@@ -103,6 +105,7 @@ template <uint32_t KINDS> DEVICE void math_role(SharedMemory *shared, const mgv_
         self.warp = opaque(self.warp);
         /* Statistics and rows are read by ordinary loads, which the arrival of copied bytes does not order. */
         if (kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || kind == MGV__KERNEL_ROWS ||
+            is_kind<KINDS, MGV__KERNEL_SHARES>(kind) ||
             is_kind<KINDS, MGV__KERNEL_MERGE>(kind) || is_kind<KINDS, MGV__KERNEL_PROJECT>(kind))
             wait_barrier(&shared->tile_ready[self.slot.index], self.slot.parity);
         const uint32_t next = math_tile<KINDS>(self, tile, kind);

@@ -33,7 +33,8 @@ static uint32_t order_of_sums(const mgv__plan *plan, uint32_t op) {
     uint32_t kind = k->kind;
     if (!k->column_tiles) return 0;
     if (kind >= MGV__KERNEL_GEMM_256 && kind <= MGV__KERNEL_GEMM_64) kind = MGV__KERNEL_GEMM_256;
-    return 1 + kind + 64 * k->stats_columns + 65536 * (kind == MGV__KERNEL_GEMV ? k->of.gemv.parts_log2 : 0);
+    return 1 + kind + 64 * k->stats_columns + 65536 * (kind == MGV__KERNEL_GEMV ? k->of.gemv.parts_log2 : 0) +
+           1048576 * (kind == MGV__KERNEL_SHARES ? k->of.shares.count : 0);
 }
 static int same_arithmetic(const mgv__plan *a, const mgv__plan *b) {
     uint32_t i;

@@ -101,6 +101,12 @@ def check(name, o):
             verdict(off(got, w) <= max(bound, 1e-5), f'{name} {output} {index}: {off(got, w):.2e} from fp32; transformers bf16 {bound:.2e}')
         got, again = engine.encode(pictures, 'tokens'), engine.encode(pictures, 'tokens')
         verdict(numpy.array_equal(got, again), f'{name}: the same bits twice')
+        rows = SIZES[0][0] * SIZES[0][1] // merge ** 2 # few tokens: clusters take shares of K
+        few, again = (engine.encode(pictures[:1], 'tokens') for _ in range(2))
+        bound = off(half[0][:rows], want[0][:rows])
+        error = off(torch.from_numpy(few), want[0][:rows])
+        verdict(error <= max(bound, 1e-5) and numpy.array_equal(few, again),
+                f'{name}: one picture of {SIZES[0][0] * SIZES[0][1]} patches: {error:.2e} from fp32; transformers bf16 {bound:.2e}')
         back = numpy.concatenate([engine.encode(pictures[::-1], 'tokens')])
         at, same = len(back), True
         for p in range(len(pictures)):

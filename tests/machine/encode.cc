@@ -149,7 +149,8 @@ static uint64_t valid_bytes(const MicroEncoder *m, const mgv__cuda *cuda, uint32
 /* Each buffer of the device arena gets its own bounds; activations start uninitialised. */
 static void name_buffers(const MicroEncoder *m, const mgv__cuda *cuda) {
     static const char *const names[] = {"patches",       "residual stream", "q, k, v",  "attended", "MLP",   "weighted tokens",
-                                        "head attended", "head out",        "head MLP", "pooled",   "parts of sums", "scores"};
+                                        "head attended", "head out",        "head MLP", "pooled",   "parts of sums", "scores",
+                                        "shares of sums"};
     static_assert(sizeof names / sizeof names[0] == MGV__DEVICE_MERGERS, "every buffer has a name");
     static const char *const merger_names[] = {"normalised for a merger", "merger's MLP", "merged rows"};
     static const char *const mx_names[] = {"stream in MXFP8", "attended in MXFP8", "MLP in MXFP8"};
@@ -612,6 +613,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         return nullptr;
     }
     if (shape.regroups) m->cuda->plan->group_is_said = 0;
+    m->cuda->plan->forced_shares = shape.shares;
     if (shape.split) {
         m->cuda->plan->split_least = 1;
         m->cuda->plan->split_most = shape.split;
@@ -738,6 +740,8 @@ void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
         const std::string columns = std::to_string(op.tile_columns);
         if (product && mgv__shares_rows(&kernel, last_group, mgv__plan_units(m->cuda->plan, &kernel, last_group) - 1))
             ways->insert("last rows shared by tiles of " + columns + " columns");
+        if (kernel.kind == MGV__KERNEL_SHARES && kernel.column_tiles)
+            ways->insert("K shared out over " + std::to_string(kernel.of.shares.count) + " clusters");
         if (mgv__split_columns(kernel.kind)) ways->insert("K shared out over tiles of " + columns + " columns");
         else ways->insert(op.kind + (product ? " " + rows + " x " + columns : " of " + rows + " tokens"));
     }

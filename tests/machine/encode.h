@@ -31,6 +31,7 @@ struct MicroShape {
     uint32_t precision = 0; /* mgv_precision, of both backends */
     uint32_t projection = 0; /* of clip: columns of its embeds; 0: it has none */
     uint32_t merged = 0, deepstack = 0; /* columns of merged tokens, and how many mergers there are before the last: of the toy with mergers */
+    uint32_t shares = 0; /* of K, over clusters, where pictures may be of any size; 1: none; 0: as the plan has it */
 };
 struct MicroRun {
     machine::Result machine;

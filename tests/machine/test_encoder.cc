@@ -769,6 +769,11 @@ static void test_validations(void) {
     test_validation(qwen_shape("qwen2.5", "4x2 6x10*3", 128), 30, {{MicroFault::none, ""}, {MicroFault::pixels, "patch embed, patches"},
                     {MicroFault::range, "attention"}});
     test_validation(plain, 0, {{MicroFault::none, ""}});
+    MicroShape shared = sizes_shape("3x5 9x7", 78); /* K shared out over clusters */
+    shared.hidden = 128;
+    shared.intermediate = 2048;
+    shared.layers = 1;
+    test_validation(shared, 18, {{MicroFault::none, ""}, {MicroFault::range, "attention"}});
 }
 /* Signals and arrivals lost at every wait of such towers, launches given up and cancelled at work: pictures that share row tiles, windows and
    frames, mergers, DeepStack. And K shared out over pairs of CTAs beside mergers, in a tower as wide as that asks for. */
@@ -816,6 +821,67 @@ static void test_sizes_watchdog(void) {
         if (!ways.count(way)) why += std::string("no shape has ") + way + "\n";
     for (const std::string &way : ways) why += why.empty() ? "" : way + "\n";
     ok(why.empty(), "encoder, towers with tiles of 256 columns and with K shared out", why);
+}
+/* K shared out over clusters, and sums of the shares: row tiles with a neighbour and without one, a last share with less of K than the
+   others, LayerNorm and RMSNorm behind it, DeepStack and layer outputs beside it, alone and in a mix; signals and
+   arrivals lost, launches given up. By the plan's own choice for few tokens, and not for as many as do without. */
+static void test_shares(unsigned seeds) {
+    MicroShape shape = qwen_shape("qwen3", "10x12 4x6 8x16", 300);
+    shape.hidden = 256;
+    shape.intermediate = 320;
+    shape.shares = 3;
+    shape.clusters = 3;
+    test_encoder_arithmetic(shape, 2);
+    test_encoder_protocol(shape, seeds / 8);
+    MicroShape alone = sizes_shape("3x5 9x7", 100); /* one row tile, which a pair shares */
+    alone.hidden = 128;
+    alone.intermediate = 264;
+    alone.shares = 5;
+    test_encoder_arithmetic(alone, 2);
+    test_sizes_alone(alone, {"3x5", "9x7"}, {15, 63});
+    MicroShape gated = qwen_shape("qwen2.5", "16x16 10x14", 400);
+    gated.hidden = 640;
+    gated.head_dim = 80;
+    gated.intermediate = 140;
+    gated.layers = 1;
+    gated.shares = 2;
+    test_encoder_arithmetic(gated, 1);
+    MicroShape lost = qwen_shape("qwen3", "10x12 2x6", 200);
+    lost.hidden = 128;
+    lost.layers = lost.deepstack = 1;
+    lost.shares = 2;
+    lost.poll_limit = POLL_LIMIT;
+    test_lost_signals(lost, 1);
+    lost.layers = 2;
+    test_lost_arrivals(lost);
+    lost.layers = 1;
+    lost.poll_limit = IMPATIENT;
+    test_given_up_in_motion(lost, 32);
+    MicroShape chosen = sizes_shape("3x5", 600);
+    chosen.hidden = 128;
+    chosen.intermediate = 2048;
+    chosen.layers = 1;
+    std::set<std::string> ways[2];
+    std::vector<float> outputs[2];
+    std::string why;
+    for (int i = 0; i < 2 && why.empty(); i++) {
+        chosen.schedule_images = i ? 600 : 0;
+        MicroEncoder *encoder = open_encoder(chosen);
+        if (!encoder) return;
+        machine::Options options = options_of(i, false);
+        options.hardware_sums = false;
+        const MicroRun run = micro_run(encoder, options, 0);
+        arithmetic_runs++;
+        why = failure(run);
+        outputs[i] = run.outputs;
+        micro_ways(encoder, &ways[i]);
+        micro_close(encoder);
+    }
+    const std::string way = "K shared out over 8 clusters";
+    if (why.empty() && !(ways[0].count(way) && !ways[1].count(way))) why = "the other way is chosen";
+    if (why.empty() && !memcmp(outputs[0].data(), outputs[1].data(), outputs[0].size() * sizeof(float)))
+        why = "the same bits: this shows nothing";
+    ok(why.empty(), "encoder, 15 tokens by themselves and as 600 are encoded: K is shared out over clusters, and is not", why);
 }
 static void test_sizes(unsigned seeds) {
     test_sizes_engine(sizes_shape("3x5 1x1 9x7", 100));
@@ -970,9 +1036,11 @@ int main(int count, char **argument) {
     const std::string share = count > 1 && !isdigit((unsigned char)argument[1][0]) ? argument[1] : "";
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
-    const std::set<std::string> shares = {"", "numbers", "families", "towers", "qwen", "widths", "alike", "few", "order", "watchdog", "sizes", "ranges", "validate", "projection", "toy"};
+    const std::set<std::string> shares = {"",      "numbers",  "families", "towers", "qwen",   "widths",   "alike",      "few",
+                                          "order", "watchdog", "sizes",    "ranges", "shares", "validate", "projection", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|ranges|validate|projection|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|ranges|shares|validate|"
+                        "projection|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
@@ -988,6 +1056,7 @@ int main(int count, char **argument) {
     if (share.empty() || share == "sizes") test_sizes(seeds);
     if (share.empty() || share == "qwen") test_qwen(seeds);
     if (share.empty() || share == "ranges") test_sizes_watchdog();
+    if (share.empty() || share == "shares") test_shares(seeds);
     if (share.empty() || share == "validate") test_validations();
     if (share.empty() || share == "projection") test_projection(seeds);
     if (share == "toy") { /* of all shares no other program has its families */

@@ -32,13 +32,18 @@ static MicroShape tower(const char *family, const char *sizes, uint32_t images, 
     shape.deepstack = family == std::string("qwen3");
     return shape;
 }
-/* Pictures that share row tiles, over two layers; windows within frames; a row tile for each cluster and more, in tiles of 256 columns. */
+/* Pictures that share row tiles, over two layers; windows within frames; a row tile for each cluster and more, in tiles of 256 columns; K
+   shared out over clusters. */
 static std::vector<Shape> shapes(void) {
     MicroShape mixed = tower("qwen3", "4x2 6x10*3 8x8 10x12 2x4", 5, 192, 64, 200), windows = tower("qwen2.5", "10x14 6x6", 2, 160, 80, 172),
                wide = tower("qwen2.5", "16x16 10x14", 2, 320, 80, 300);
     mixed.layers = windows.layers = 2;
     wide.clusters = 1;
-    return {{"mixed", mixed}, {"windows", windows}, {"wide", wide}};
+    MicroShape shares = tower("qwen3", "10x12 4x6", 2, 256, 64, 320); /* of two blocks, two and one */
+    shares.layers = 2;
+    shares.clusters = 3;
+    shares.shares = 3;
+    return {{"mixed", mixed}, {"windows", windows}, {"wide", wide}, {"shares", shares}};
 }
 
 /* How a launch with the fault is seen under one seed; empty: it is not. all: what is said of it. */

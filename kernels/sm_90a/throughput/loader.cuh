@@ -99,22 +99,24 @@ struct GemmLoads {
     uint32_t scale_bytes;       /* of a stage */
 };
 
-DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
+/* TOWER: K may be shared out, by columns: those behind the last are the first ones of the next share. */
+template <bool TOWER> DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t columns = mgv__tile_columns(op.kind), first_column = gemm_first_column(tile, self.cta);
+    const uint32_t share = TOWER && first_column >= op.columns ? first_column / op.columns : 0;
     GemmLoads loads;
     loads.split = mgv__is_split(op.kind) ? columns : 0;
     loads.depth = gemm_depth(columns);
     loads.a_map = tensor_map(self.arguments, op.of.gemm.a_map);
     loads.b_map = tensor_map(self.arguments, op.of.gemm.b_map);
-    const uint32_t first_x = loads.split ? self.cta * gemm_steps(op) * MGV__GEMM_INNER : 0;
+    const uint32_t first_x = (loads.split ? self.cta * gemm_steps(op) : share * op.of.gemm.blocks) * MGV__GEMM_INNER;
     loads.alone = loads.split || op.flags & MGV__KERNEL_SHARE_ROWS;
     const uint32_t own = loads.alone ? 0 : self.cta * (columns / MGV__CLUSTER);
     loads.a_x = tile.column * op.of.gemm.a_column_step + first_x;
     loads.a_row = gemm_first_row(tile, self.cta);
     loads.group = tile.group;
     loads.b_x = first_x;
-    loads.b_row = op.of.gemm.b_row + first_column + own;
+    loads.b_row = op.of.gemm.b_row + first_column - share * op.columns + own;
     loads.b_other = loads.split ? op.of.gemm.b_row + gemm_first_column(tile, self.cta ^ 1) : loads.b_row + columns / MGV__CLUSTER;
     loads.b_at = loads.depth * GEMM_A_BYTES + own * MGV__GEMM_INNER * 2;
     loads.b_bytes = columns * MGV__GEMM_INNER * 2;
@@ -161,8 +163,8 @@ DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stag
 /* What the CTAs of a SPLIT tile send each other: bf16 sums of the columns that the other one finishes. */
 DEVICE constexpr uint32_t split_exchange_bytes(uint32_t columns) { return MGV__GEMM_ROWS * (columns / MGV__CLUSTER) * 2; }
 
-DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
-    const GemmLoads loads = gemm_loads(self, tile);
+template <bool TOWER> DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    const GemmLoads loads = gemm_loads<TOWER>(self, tile);
     const uint32_t stages = gemm_steps(tile.op),
                    vector_step = stages > MGV__STAGES && !MGV_BLACKWELL_TILES ? MGV__STAGES : stages - 1;
     const Ring<MGV__STAGES> first = self.stage;
@@ -328,7 +330,7 @@ template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mg
         self.ends = !vote_all(!gives_up(shared));
         const TileSlot &tile = shared->slot[slot.index];
         if (self.ends || tile.op.kind == MGV__KERNEL_END) break;
-        if (mgv__tile_columns(tile.op.kind)) load_gemm(self, tile, slot);
+        if (mgv__tile_columns(tile.op.kind)) load_gemm<is_tower<KINDS>()>(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(tile.op.kind)) load_attention(self, tile, slot, mgv__key_block(tile.op.tokens));
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) load_attention_online(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) load_attention_ranges(self, tile, slot);

@@ -393,10 +393,10 @@ template <uint32_t KINDS> DEVICE void store_tile(Storer &self, const TileSlot &t
     }
 }
 
-/* PATCHES, ROWS, MERGE, PROJECT and tiles of few rows write and signal by themselves. */
+/* PATCHES, ROWS, MERGE, PROJECT, SHARES and tiles of few rows write and signal by themselves. */
 template <uint32_t KINDS> DEVICE uint32_t stores_tile(const TileSlot &tile) {
     if (is_kind<KINDS, MGV__KERNEL_PATCHES_OF_TOKENS>(tile.op.kind) || is_kind<KINDS, MGV__KERNEL_MERGE>(tile.op.kind) ||
-        is_kind<KINDS, MGV__KERNEL_PROJECT>(tile.op.kind))
+        is_kind<KINDS, MGV__KERNEL_PROJECT>(tile.op.kind) || is_kind<KINDS, MGV__KERNEL_SHARES>(tile.op.kind))
         return 0;
     return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS && !is_few_rows(tile.op.kind);
 }
