@@ -5,7 +5,7 @@
 #include "megavit.h"
 
 #include "support.h"
-#include "program.h"
+#include "tests/program.h" /* by which the Makefile knows that it runs the program */
 #include "language_model.h"
 
 static char model_path[64];
