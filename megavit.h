@@ -14412,6 +14412,29 @@ typedef struct mgv__schedule_bytes {
     double passes;  /* what comes to it when nothing is fused */
 } mgv__schedule_bytes;
 
+/* Of the pooling head's tiles for few tokens or heads, over the rows of `images` pictures; source and target are there. */
+static void mgv__schedule_count_pool_few(const mgv__plan *plan, const mgv__plan_op *op, double rows, double images,
+                                         mgv__schedule_bytes *b) {
+    const mgv__kernel_op *k = &op->kernel;
+    const mgv__device_buffer *target = &plan->buffers[op->target];
+    const double parts = images * mgv__plan_pool_parts_of(plan), sums = parts * plan->buffers[MGV__DEVICE_PARTS].columns * 4.0;
+    if (k->kind == MGV__KERNEL_POOL_TOKENS) {
+        b->weights = 2.0 * k->heads * k->inner;
+        b->target = sums;
+        b->l2 = b->source + parts * b->weights;
+        b->statistics = rows * k->inner / 8;
+        b->passes = 3 * b->source; /* the norm; keys and values written and read */
+    } else if (k->kind == MGV__KERNEL_POOL_HEADS) {
+        b->weights = 2.0 * (k->heads + k->inner) * k->inner;
+        b->target = images * target->columns * target->element_bytes;
+        b->l2 = b->source * k->column_tiles + images * b->weights;
+        b->statistics = rows * k->inner / 8 * k->column_tiles;
+        b->passes = 3 * b->source;
+    } else {
+        b->l2 = b->source = sums;
+        b->target = images * target->columns * target->element_bytes;
+    }
+}
 static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv__plan_op *op, double rows, double tiles) {
     const mgv__kernel_op *k = &op->kernel;
     const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
@@ -14423,23 +14446,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     b.source = rows * source->columns * source->element_bytes;
     b.target = rows * target->columns * target->element_bytes;
     if (mgv__plan_is_pool_few(k->kind)) {
-        const double parts = images * mgv__plan_pool_parts_of(plan), sums = parts * plan->buffers[MGV__DEVICE_PARTS].columns * 4.0;
-        if (k->kind == MGV__KERNEL_POOL_TOKENS) {
-            b.weights = 2.0 * k->heads * k->inner;
-            b.target = sums;
-            b.l2 = b.source + parts * b.weights;
-            b.statistics = rows * k->inner / 8;
-            b.passes = 3 * b.source; /* the norm; keys and values written and read */
-        } else if (k->kind == MGV__KERNEL_POOL_HEADS) {
-            b.weights = 2.0 * (k->heads + k->inner) * k->inner;
-            b.target = images * target->columns * target->element_bytes;
-            b.l2 = b.source * k->column_tiles + images * b.weights;
-            b.statistics = rows * k->inner / 8 * k->column_tiles;
-            b.passes = 3 * b.source;
-        } else {
-            b.l2 = b.source = sums;
-            b.target = images * target->columns * target->element_bytes;
-        }
+        mgv__schedule_count_pool_few(plan, op, rows, images, &b);
     } else if (op->target == MGV__DEVICE_SHARES) {
         const double inner = mgv__plan_inner(k);
         b.weights = 2.0 * k->columns * plan->pack_pitch[op->pack];
