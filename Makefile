@@ -328,7 +328,7 @@ MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -W
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
 
-test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode $(BUILD)/machine/test_talking $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell assemble
+test-machine: $(BUILD)/machine/test_machine $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_decode $(BUILD)/machine/test_talking $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell $(BUILD)/machine/test_planted_decode assemble
 	@BUILD=$(BUILD) tests/machine/all
 
 # What is for sm_100a and sm_103a cannot run on any card here: ptxas at least takes it.
@@ -358,9 +358,10 @@ $(BUILD)/machine/test_pairs: $(BUILD)/machine/test_pairs.o $(BUILD)/machine/pair
 $(BUILD)/machine/test_decode: $(BUILD)/machine/test_decode.o $(BUILD)/machine/decode.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_talking: $(BUILD)/machine/test_talking.o $(BUILD)/machine/megavit.cu.o $(BUILD)/machine/decode.cu.o $(BUILD)/machine/record_kernel.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_planted_blackwell: $(BUILD)/machine/test_planted_blackwell.o $(BUILD)/machine/encode_blackwell.o $(BUILD)/machine/planted_blackwell.cu.o $(MACHINE_OBJECTS)
+$(BUILD)/machine/test_planted_decode: $(BUILD)/machine/test_decode.o $(BUILD)/machine/planted_decode.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/test_planted: $(BUILD)/machine/test_planted.o $(BUILD)/machine/encode.o $(BUILD)/machine/planted.cu.o $(MACHINE_OBJECTS)
 $(BUILD)/machine/tile: $(BUILD)/machine/tile.o $(BUILD)/machine/tile.cu.o $(MACHINE_OBJECTS)
-$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_decode $(BUILD)/machine/test_talking $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell $(BUILD)/machine/tile:
+$(BUILD)/machine/test_machine $(BUILD)/machine/test_encoder $(BUILD)/machine/test_toy $(BUILD)/machine/test_blackwell $(BUILD)/machine/test_pairs $(BUILD)/machine/test_decode $(BUILD)/machine/test_talking $(BUILD)/machine/test_blackwell_encoder $(BUILD)/machine/test_planted $(BUILD)/machine/test_planted_blackwell $(BUILD)/machine/tile $(BUILD)/machine/test_planted_decode:
 	$(CXX) -no-pie $^ -Wl,--defsym=__emutls_v.shared_bytes=0 -o $@
 
 $(BUILD)/machine/%.o: tests/machine/%.cc
@@ -383,17 +384,22 @@ $(BUILD)/machine/encode_blackwell.o: tests/machine/encode.cc megavit.h
 MACHINE_KERNEL = $(CLANG)++ -std=c++17 -O1 $(MACHINE_CFLAGS) $(MACHINE_HOOKS) -include tests/machine/ptx.h -x c++ -c $< -o $@ && \
                  objcopy --redefine-sym memcpy=__asan_memcpy --redefine-sym memmove=__asan_memmove --redefine-sym memset=__asan_memset $@
 
-# The kernel of towers with faults that a test plants.
+# The kernels of towers and of the decoder with faults that tests plant.
 PLANTED := tests/machine/planted_ranges.txt
 $(BUILD)/machine/planted/kernels/megavit.cu: $(PLANTED) tests/machine/plant $(KERNEL_SOURCES) megavit.h
 	tests/machine/plant $(PLANTED) $(BUILD)/machine/planted
-$(BUILD)/machine/planted.cu.o: MACHINE_CFLAGS += -include tests/machine/planted_ranges.h -Wno-unneeded-internal-declaration -Wno-unused-parameter
+$(BUILD)/machine/planted.cu.o $(BUILD)/machine/planted_decode.cu.o: MACHINE_CFLAGS += -include tests/machine/planted_ranges.h -Wno-unneeded-internal-declaration -Wno-unused-parameter
 $(BUILD)/machine/planted_blackwell/kernels/megavit_blackwell.cu: tests/machine/planted_blackwell.txt tests/machine/plant $(KERNEL_SOURCES) megavit.h
 	tests/machine/plant $< $(BUILD)/machine/planted_blackwell
 $(BUILD)/machine/planted_blackwell.cu.o: MACHINE_CFLAGS += -include tests/machine/planted_ranges.h
 $(BUILD)/machine/planted_blackwell.cu.o: $(BUILD)/machine/planted_blackwell/kernels/megavit_blackwell.cu tests/machine/ptx.h tests/machine/planted_ranges.h
 	$(MACHINE_KERNEL)
 $(BUILD)/machine/planted.cu.o: $(BUILD)/machine/planted/kernels/megavit.cu tests/machine/ptx.h tests/machine/planted_ranges.h
+	$(MACHINE_KERNEL)
+$(BUILD)/machine/planted_decode/kernels/decode.cu: tests/machine/planted_decode.txt tests/machine/plant $(KERNEL_SOURCES) megavit.h
+	tests/machine/plant $< $(BUILD)/machine/planted_decode
+$(BUILD)/machine/planted_decode.cu.o: MACHINE_CFLAGS += -DDECODE_ABLATION='ablation()'
+$(BUILD)/machine/planted_decode.cu.o: $(BUILD)/machine/planted_decode/kernels/decode.cu tests/machine/ptx.h tests/machine/planted_ranges.h
 	$(MACHINE_KERNEL)
 
 $(BUILD)/machine/%.cu.o: tests/machine/%.cu

@@ -11,7 +11,7 @@
 #include "tap.h"
 
 static int fault; /* 0: none */
-extern "C" bool planted(int number) { return number == fault; }
+extern "C" int planted(int number) { return number == fault; }
 
 /* The host looks for them; no tower runs them here. */
 extern "C" void megavit_encode_latency_104_sm_90a(void) {}

@@ -10,7 +10,7 @@
 #include "tap.h"
 
 static int fault; /* 0: none */
-extern "C" bool planted(int number) { return number == fault; }
+extern "C" int planted(int number) { return number == fault; }
 
 /* Several tiles of a kind for each cluster, of eight stages in bf16 and four in MXFP8: as many as the ring has, and more. */
 static MicroShape shape_of(bool mx) {

@@ -335,7 +335,7 @@ template <int HEADS> DEVICE uint32_t decode_attention(Decoder &self, uint32_t la
 #pragma unroll 1
     for (uint32_t session = 0; session < a.sessions; session++) {
         if (!(self.alive >> session & 1)) continue;
-        const uint32_t keys = decode_keys_of(self, session), length = mgv__decode_segment(keys), segments = mgv__ceil_div(keys, length);
+        const uint32_t keys = decode_keys_of(self, session), length = decode_segment(keys), segments = mgv__ceil_div(keys, length);
 #pragma unroll 1
         for (uint32_t i = decode_first_unit(before); i < segments * a.key_heads; i += gridDim.x) {
             const uint32_t segment = i % segments;
@@ -354,7 +354,7 @@ DEVICE uint32_t decode_join(Decoder &self, uint32_t layer) {
 #pragma unroll 1
     for (uint32_t session = 0; session < a.sessions; session++) {
         if (!(self.alive >> session & 1)) continue;
-        const uint32_t keys = decode_keys_of(self, session), segments = mgv__ceil_div(keys, mgv__decode_segment(keys));
+        const uint32_t keys = decode_keys_of(self, session), segments = mgv__ceil_div(keys, decode_segment(keys));
         if (segments == 1) continue;
 #pragma unroll 1
         for (uint32_t i = decode_first_unit(before); i < a.heads * 8; i += gridDim.x)

@@ -18,14 +18,26 @@ struct DecodeLoader {
     uint64_t policy;
     uint32_t stage, parity, used; /* used: stages that have been filled, up to their number */
     uint32_t asked;               /* when the last one was asked for */
+    uint32_t products;            /* of this CTA, whose weights have been asked for */
 };
 
-/* The next stage. 0: no weights are needed any more. */
-DEVICE uint32_t decode_load(DecodeLoader &self, const uint8_t *from, uint32_t bytes) {
-    const uint32_t full = shared_address(&self.shared->full[self.stage]);
+/* Until the next stage is free. 0: no weights are needed any more, or the launch is given up: by others first, who wait for less. */
+DEVICE uint32_t decode_wait_vacant(const DecodeLoader &self, uint32_t step) {
+    enum { PATIENCE = 16 };
+    const uint32_t empty = shared_address(&self.shared->empty[self.stage]), ended = shared_address(&self.shared->ended);
 #pragma unroll 1
-    while (!mbarrier_try_wait_parity(shared_address(&self.shared->empty[self.stage]), self.parity ^ 1))
-        if (mbarrier_test_wait_parity(shared_address(&self.shared->ended), 0)) return 0;
+    for (uint32_t looks = 1; !mbarrier_try_wait_parity(empty, self.parity ^ 1); looks++) {
+        if (mbarrier_test_wait_parity(ended, 0)) return 0;
+        if (looks % (DECODE_LOOKS * PATIENCE) == 0 &&
+            decode_is_too_long(self.arguments, 0, MGV__DECODE_VACANT, step, looks, self.arguments.poll_limit * PATIENCE))
+            return 0;
+    }
+    return 1;
+}
+/* The next stage. 0: there is none any more. */
+DEVICE uint32_t decode_load(DecodeLoader &self, uint32_t step, const uint8_t *from, uint32_t bytes) {
+    const uint32_t full = shared_address(&self.shared->full[self.stage]);
+    if (!decode_wait_vacant(self, step)) return 0;
     while (clock_u32() - self.asked < self.arguments.pace) {}
     self.asked = clock_u32();
     fence_proxy_async_shared_cta(); /* behind the reads of what was there */
@@ -39,16 +51,18 @@ DEVICE uint32_t decode_load(DecodeLoader &self, const uint8_t *from, uint32_t by
     return 1;
 }
 
-DEVICE uint32_t decode_load_product(DecodeLoader &self, uint32_t kind, uint32_t layer) {
+DEVICE uint32_t decode_load_product(DecodeLoader &self, uint32_t step, uint32_t kind, uint32_t layer) {
     const mgv__decode_product &shape = self.arguments.product[kind];
+    const uint32_t begin = mgv__decode_first(shape.blocks, blockIdx.x, gridDim.x);
     const uint32_t end = mgv__decode_first(shape.blocks, blockIdx.x + 1, gridDim.x);
+    if (begin < end && !decode_ablation_wait_started(self.shared, self.products++)) return 0;
 #pragma unroll 1
-    for (uint32_t block = mgv__decode_first(shape.blocks, blockIdx.x, gridDim.x); block < end; block++) {
+    for (uint32_t block = begin; block < end; block++) {
         const uint8_t *const from = self.arguments.weights + shape.weights + layer * self.arguments.layer_bytes +
                                     (uint64_t)block * shape.slices * MGV__DECODE_SLICE_BYTES;
 #pragma unroll 1
         for (uint32_t slice = 0; slice < shape.slices; slice += MGV__DECODE_STAGE_SLICES)
-            if (!decode_load(self, from + slice * MGV__DECODE_SLICE_BYTES,
+            if (!decode_load(self, step, from + slice * MGV__DECODE_SLICE_BYTES,
                              min((uint32_t)MGV__DECODE_STAGE_SLICES, shape.slices - slice) * MGV__DECODE_SLICE_BYTES))
                 return 0;
     }
@@ -60,13 +74,13 @@ DEVICE uint32_t decode_load_step(DecodeLoader &self, uint32_t step) {
     for (uint32_t layer = 0; layer < self.arguments.layers; layer++)
 #pragma unroll 1
         for (uint32_t kind = 0; kind < MGV__PRODUCT_HEAD; kind++)
-            if (!decode_load_product(self, kind, layer)) return 0;
-    return !mgv__decode_headed(&self.arguments, step) || decode_load_product(self, MGV__PRODUCT_HEAD, 0);
+            if (!decode_load_product(self, step, kind, layer)) return 0;
+    return !mgv__decode_headed(&self.arguments, step) || decode_load_product(self, step, MGV__PRODUCT_HEAD, 0);
 }
 
 /* One lane. What is on its way when the others have ended lands before shared memory goes away. */
 DEVICE void decode_loader_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
-    DecodeLoader self = {shared, arguments, createpolicy_evict_first(), 0, 0, 0, clock_u32()};
+    DecodeLoader self = {shared, arguments, createpolicy_evict_first(), 0, 0, 0, clock_u32(), 0};
     uint32_t step = 0;
 #pragma unroll 1
     while (step < arguments.steps && decode_load_step(self, step)) step++;
@@ -274,7 +288,13 @@ DEVICE void decode_product_role(DecodeMemory *shared, const mgv__decode_argument
             best[half] = {0, DECODE_NO_ID};
             if (half == 0 || arguments.sessions > MGV__DECODE_SESSIONS / DECODE_HALVES) decode_embed(self, half);
         }
-        const auto multiply = [&](const DecodeProduct &product) { return decode_product<SLICES, MANY>(self, product, best); };
+        decode_ablation_arrive(self, MGV__DECODE_WARPS);
+        const auto multiply = [&](const DecodeProduct &product) {
+            decode_ablation_before(self, product.layer, product.kind);
+            if (decode_product<SLICES, MANY>(self, product, best)) return 1u;
+            if (product.kind != MGV__PRODUCT_HEAD) decode_ablation_arrive(self, MGV__DECODE_WARPS);
+            return 0u;
+        };
         if (decode_each_product(self, multiply)) return;
 #pragma unroll
         for (uint32_t half = 0; half < (MANY ? DECODE_HALVES : 1); half++) decode_leave_best(self, half, best[half]);
@@ -293,6 +313,15 @@ DEVICE void decode_norm_role(DecodeMemory *shared, const mgv__decode_arguments &
     decode_each_step(self, work, []() {});
 }
 
+template <int HEADS> DEVICE uint32_t decode_attention_layer(Decoder &self, uint32_t layer) {
+    decode_ablation_meet(self, layer, DECODE_PHASE_QKV);
+    if (decode_attention<HEADS>(self, layer)) return 1;
+    decode_ablation_arrive(self, MGV__DECODE_ATTENTION_WARPS);
+    decode_ablation_meet(self, layer, DECODE_PHASE_ATTENTION);
+    if (decode_join(self, layer)) return 1;
+    decode_ablation_arrive(self, MGV__DECODE_ATTENTION_WARPS);
+    return 0;
+}
 template <int HEADS> DEVICE void decode_attention_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
     Decoder self(shared, arguments, DECODE_FIRST_ATTENTION_WARP);
     const auto work = [&]() {
@@ -300,7 +329,7 @@ template <int HEADS> DEVICE void decode_attention_role(DecodeMemory *shared, con
         const uint32_t cancelled = blockIdx.x == 0 && self.thread == 0 ? ld_relaxed_sys(arguments.cancelled) : 0;
 #pragma unroll 1
         for (uint32_t layer = 0; layer < arguments.layers; layer++)
-            if (decode_attention<HEADS>(self, layer) || decode_join(self, layer)) break;
+            if (decode_attention_layer<HEADS>(self, layer)) break;
         if (blockIdx.x == 0 && self.thread == 0) self.shared->cancelled = cancelled;
     };
     decode_each_step(self, work, []() {});
@@ -316,6 +345,7 @@ DEVICE void decode_kernel(DecodeMemory *shared, const mgv__decode_arguments &arg
             mbarrier_init(shared_address(&shared->empty[i]), MGV__DECODE_WARPS);
         }
         mbarrier_init(shared_address(&shared->ended), DECODE_WORKERS);
+        decode_ablation_begin(shared, arguments);
         fence_mbarrier_init_release_cluster();
     }
     bar_sync_all();

@@ -40,6 +40,10 @@ struct DecodeMemory {
     uint32_t ends;                               /* what the first CTA has said of that to all */
     uint64_t full[MGV__DECODE_STAGES], empty[MGV__DECODE_STAGES];
     uint64_t ended;                              /* no weights are needed any more */
+#ifdef DECODE_ABLATION
+    uint64_t started;
+    uint32_t arrived;
+#endif
 };
 static_assert(sizeof(DecodeMemory) <= MGV__MAX_SHARED_BYTES, "shared memory of one CTA");
 
@@ -80,37 +84,40 @@ DEVICE uint32_t decode_sync_product(Decoder &self) { return decode_sync(self, DE
 DEVICE uint32_t decode_sync_attention(Decoder &self) { return decode_sync(self, DECODE_ATTENTION_BARRIER, MGV__DECODE_ATTENTION_WARPS); }
 DEVICE uint32_t decode_sync_step(Decoder &self) { return decode_sync(self, DECODE_STEP_BARRIER, DECODE_WORKERS); }
 
-/* Says that this wait was too long, if nobody has said so of another one. */
-DEVICE void decode_abort(const Decoder &self, uint32_t wait, uint32_t looks) {
-    mgv__kernel_status *const status = self.arguments.status;
-    if (self.lane || atom_relaxed_gpu_cas(self.arguments.aborted, 0, wait) != 0) return;
-    st_relaxed_sys(&status->op, self.step);
+/* Says that this wait was too long, if nobody has said so of another one. at: the step, or of a prompt the operation. */
+DEVICE void decode_abort(const mgv__decode_arguments &a, uint32_t lane, uint32_t wait, uint32_t at, uint32_t looks) {
+    mgv__kernel_status *const status = a.status;
+    if (lane || atom_relaxed_gpu_cas(a.aborted, 0, wait) != 0) return;
+    st_relaxed_sys(&status->op, at);
     st_relaxed_sys(&status->cta, blockIdx.x);
     st_relaxed_sys(&status->index, threadIdx.x / 32);
     st_relaxed_sys(&status->seen, looks);
-    st_relaxed_sys(&status->expected, self.arguments.poll_limit);
+    st_relaxed_sys(&status->expected, a.poll_limit);
     st_relaxed_sys(&status->aborted, wait);
 }
-
-/* Whether this warp, which has looked `looks` times for what it waits for, gives up. All of its lanes ask. */
-DEVICE uint32_t decode_gives_up(Decoder &self, uint32_t wait, uint32_t looks) {
-    if (looks % DECODE_LOOKS) return 0;
-    uint32_t gone = ld_relaxed_gpu(self.arguments.aborted) != 0;
-    if (!gone && looks >= self.arguments.poll_limit) {
-        decode_abort(self, wait, looks);
-        gone = 1;
-    }
-    self.gone = !vote_all(!gone);
-    return self.gone;
+/* Whether this lane, which has looked `looks` times for what it waits for, is to give up at `limit` of them, or another one has. */
+DEVICE uint32_t decode_is_too_long(const mgv__decode_arguments &a, uint32_t lane, uint32_t wait, uint32_t at, uint32_t looks,
+                                   uint32_t limit) {
+    if (ld_relaxed_gpu(a.aborted) != 0) return 1;
+    if (looks < limit) return 0;
+    decode_abort(a, lane, wait, at, looks);
+    return 1;
 }
-
-/* Until look() says 1 on all lanes. 0: the warp has given up. */
-template <class Look> DEVICE uint32_t decode_wait(Decoder &self, uint32_t wait, const Look &look) {
-    if (self.gone) return 0;
-    for (uint32_t looks = 1;; looks++) {
-        if (vote_all(look())) return 1;
-        if (decode_gives_up(self, wait, looks)) return 0;
+/* Until look() says 1 on all lanes. 0: the warp has given up, and `gone` says so. */
+template <class Look>
+DEVICE uint32_t decode_wait_at(const mgv__decode_arguments &a, uint32_t lane, uint32_t &gone, uint32_t wait, uint32_t at,
+                               const Look &look) {
+    if (gone) return 0;
+#pragma unroll 1
+    for (uint32_t looks = 1; !vote_all(look()); looks++) {
+        if (looks % DECODE_LOOKS) continue;
+        gone = !vote_all(!decode_is_too_long(a, lane, wait, at, looks, a.poll_limit));
+        if (gone) return 0;
     }
+    return 1;
+}
+template <class Look> DEVICE uint32_t decode_wait(Decoder &self, uint32_t wait, const Look &look) {
+    return decode_wait_at(self.arguments, self.lane, self.gone, wait, self.step, look);
 }
 
 /* Words of all CTAs: a lane looks at so many of them at once, number i from `first` on. Beyond the last one it is the CTA's own. */

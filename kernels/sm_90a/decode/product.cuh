@@ -6,7 +6,7 @@
 #ifndef MGV_DECODE_PRODUCT_CUH
 #define MGV_DECODE_PRODUCT_CUH
 
-#include "memory.cuh"
+#include "ablations.cuh"
 
 /* What a product reads and what becomes of it. */
 struct DecodeProduct {
@@ -48,11 +48,8 @@ DEVICE void decode_gather(Decoder &self, const DecodeProduct &product, const mgv
 }
 
 DEVICE void decode_wait_weights(Decoder &self) {
-    if (self.gone) return;
     const uint32_t barrier = shared_address(&self.shared->full[self.stage]);
-#pragma unroll 1
-    for (uint32_t looks = 1; !vote_all(mbarrier_try_wait_parity(barrier, self.parity)); looks++)
-        if (decode_gives_up(self, MGV__DECODE_WEIGHTS, looks)) return;
+    decode_wait(self, MGV__DECODE_WEIGHTS, [&]() { return mbarrier_try_wait_parity(barrier, self.parity); });
 }
 DEVICE void decode_leave_weights(Decoder &self) {
     warp_sync();
@@ -214,6 +211,7 @@ DEVICE void decode_norm(Decoder &self, uint32_t which, uint32_t tag) {
 #pragma unroll 1
     for (uint32_t session = 0; session < a.sessions; session++) {
         if (!(self.alive >> session & 1)) continue;
+        if (decode_ablation_take_norm(self, session, which, tag, self.scales)) continue;
         const uint64_t *const words = a.squares[which] + session * (a.width / 8);
         float sum = 0;
 #pragma unroll 1
@@ -234,7 +232,9 @@ DEVICE void decode_norm(Decoder &self, uint32_t which, uint32_t tag) {
         }
 #pragma unroll
         for (uint32_t i = 16; i > 0; i /= 2) sum += shfl_bfly_f32(sum, i);
-        if (self.lane == 0) self.shared->scale[self.scales][session] = 1 / sqrtf(sum / (float)a.width + a.epsilon);
+        const float scale = 1 / sqrtf(sum / (float)a.width + a.epsilon);
+        decode_ablation_tell_norm(self, session, which, tag, scale);
+        if (self.lane == 0) self.shared->scale[self.scales][session] = scale;
     }
 }
 
@@ -255,6 +255,7 @@ DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, Deco
     if (product.first == product.end) return 0;
     if (!shape.split) self.scales ^= 1;
     if (sets == 1 && shape.slices <= SLICES) decode_gather<SLICES>(self, product, shape, 0, 0, b[0]);
+    decode_ablation_started(self);
 #pragma unroll 1
     for (uint32_t group = product.first; group < product.end; group += MGV__DECODE_GROUP) {
         const uint32_t blocks = mgv__min_u32((uint32_t)MGV__DECODE_GROUP, product.end - group);

@@ -43,31 +43,9 @@ struct Prompter {
 
 /* ---- waits ---- */
 
-DEVICE void prompt_abort(const Prompter &self, uint32_t wait, uint32_t at, uint32_t looks) {
-    mgv__kernel_status *const status = self.d.status;
-    if (self.lane || atom_relaxed_gpu_cas(self.d.aborted, 0, wait) != 0) return;
-    st_relaxed_sys(&status->op, at);
-    st_relaxed_sys(&status->cta, blockIdx.x);
-    st_relaxed_sys(&status->index, self.warp);
-    st_relaxed_sys(&status->seen, looks);
-    st_relaxed_sys(&status->expected, self.d.poll_limit);
-    st_relaxed_sys(&status->aborted, wait);
-}
-/* Until look() says 1 on all lanes; 0: the warp gives up. at: the operation that waits. */
+/* at: the operation that waits. */
 template <class Look> DEVICE uint32_t prompt_wait(Prompter &self, uint32_t wait, uint32_t at, const Look &look) {
-    if (self.gone) return 0;
-#pragma unroll 1
-    for (uint32_t looks = 1; !vote_all(look()); looks++) {
-        if (looks % DECODE_LOOKS) continue;
-        uint32_t gone = ld_relaxed_gpu(self.d.aborted) != 0;
-        if (!gone && looks >= self.d.poll_limit) {
-            prompt_abort(self, wait, at, looks);
-            gone = 1;
-        }
-        self.gone = !vote_all(!gone);
-        if (self.gone) return 0;
-    }
-    return 1;
+    return decode_wait_at(self.d, self.lane, self.gone, wait, at, look);
 }
 DEVICE uint32_t prompt_sync(Prompter &self) {
     self.gone = bar_red_or(PROMPT_BARRIER, PROMPT_MATH, self.gone);
