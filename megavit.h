@@ -1214,6 +1214,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #ifdef __cplusplus
 }
 #endif
+#endif /* MEGAVIT_H */
 
 /* ---------------------------------------------------------------------------------------------------------------
    Shared with the kernels: one definition of everything that host and device both read. */
@@ -1962,7 +1963,6 @@ MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
 }
 
 #endif /* MEGAVIT_KERNEL_STRUCTS */
-#endif /* MEGAVIT_H */
 
 /* ===============================================================================================================
    IMPLEMENTATION
@@ -16059,7 +16059,8 @@ static int mgv__job_collect(mgv_engine *engine) {
         target = output->data + engine->written[job->output] * buffer->columns;
         memcpy(target, engine->buffers[engine->output_buffer[job->output]] + job->row * buffer->columns,
                (size_t)rows * buffer->columns * sizeof(float));
-        if (output->kind == MGV_OUTPUT_LAYER && engine->desc.precision) mgv__round_rows(MGV__ROUND_BF16, target, rows * buffer->columns);
+        if (output->kind == MGV_OUTPUT_LAYER && engine->desc.precision)
+            mgv__round_rows(MGV__ROUND_BF16, target, (size_t)rows * buffer->columns);
         if (mgv__job_check_rows(target, rows, buffer->columns, job->output, job->image, job->row, of_one, &job->error) != MGV_OK)
             job->status = MGV_STATUS_FAILED;
         if (output->normalize) mgv__normalize_rows(target, rows, buffer->columns);
@@ -19300,10 +19301,10 @@ static void mgv__comparison_add_mx(mgv__comparison *c, const mgv__device_buffer 
             for (i = 0; i < n; i++) {
                 const float value = mgv__float_of_e4m3(got[i]) * scale;
                 const uint8_t nearest = mgv__e4m3_round(e[i] * mgv__float_of_bits(mgv__mx_inverse(byte < 255 ? byte : 0)));
-                const int near = fits && value == value && mgv__e4m3_steps(got[i], nearest) <= 1;
+                const int neighbour = fits && value == value && mgv__e4m3_steps(got[i], nearest) <= 1;
                 const double d = fabs((double)value - (double)e[i]);
                 mgv__comparison_note(c, at + i, value, mgv__float_of_e4m3(codes[i]) * own,
-                                     !near && !(fits && mgv__comparison_explains(c, at + i, d, fabs((double)e[i]))));
+                                     !neighbour && !(fits && mgv__comparison_explains(c, at + i, d, fabs((double)e[i]))));
             }
         }
     c->count += row_count * columns;

@@ -191,7 +191,9 @@ static_declarations() {
     "$1" -std="$3" $common -c "$file" -o /dev/null || return 1
     printf '#define MEGAVIT_IMPLEMENTATION\n#include "megavit.h"\n' >>"$file" # what another header has declared before
     # shellcheck disable=SC2086
-    "$1" -std="$3" -DMEGAVIT_NO_CUDA $common -fsyntax-only "$file"
+    "$1" -std="$3" -DMEGAVIT_NO_CUDA $common -fsyntax-only "$file" || return 1
+    # shellcheck disable=SC2086
+    "$1" -std="$3" -DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN -DMEGAVIT_TEXT $common -fsyntax-only "$file"
 }
 for compiler in gcc/c/c99 g++/cc/c++11 clang/c/c99 clang++/cc/c++11; do
     IFS=/ read -r program extension dialect <<<"$compiler"
