@@ -13163,7 +13163,10 @@ static void mgv__choose_tiles(mgv__plan *plan, mgv__plan_op *op, uint32_t split)
     else mgv__sm90_gemm(plan, op, split);
 }
 
-static double mgv__sm90_clocks(mgv__tile_clocks clocks) { return mgv__max_double(clocks.matrix, clocks.feed) + clocks.edge; }
+/* Whole ones: what they choose is arithmetic, and the last bits of a sum of floating-point numbers differ between hosts. */
+static uint64_t mgv__sm90_clocks(mgv__tile_clocks clocks) {
+    return (uint64_t)(mgv__max_double(clocks.matrix, clocks.feed) + clocks.edge + 0.5);
+}
 /* Shares of K that clusters take of the MLP's end, the product in front of a SHARES operation; 1: K is not shared out. Where few rows are
    tiles for few clusters each takes a part of K, so that most have one, and the sums go through memory: a handoff more, and a fifth of the
    bytes that a CTA of a SPLIT tile loads. It is other arithmetic, so model and number of rows choose it by the times of a whole card,
@@ -13174,7 +13177,7 @@ static uint32_t mgv__sm90_shares(const mgv__plan *plan, const mgv__plan_op *op) 
     const uint32_t units = mgv__ceil_div(rows, MGV__CLUSTER * MGV__GEMM_ROWS), tiles = units * (op->kernel.columns / 128);
     const uint32_t split = mgv__plan_split_kind(plan, rows), most = mgv__min_u32(MGV__SHARES_MOST, blocks);
     uint32_t shares = mgv__min_u32(most, costs->multiprocessors / (uint32_t)MGV__CLUSTER / tiles), each;
-    double whole, shared;
+    uint64_t whole, shared;
     if (rows > (uint32_t)MGV__PLAN_SHARES_TOKENS) return 1;
     if (plan->forced_shares) shares = mgv__min_u32(most, plan->forced_shares);
     if (shares < 2) return 1;
@@ -13182,8 +13185,8 @@ static uint32_t mgv__sm90_shares(const mgv__plan *plan, const mgv__plan_op *op) 
     shares = mgv__ceil_div(blocks, each); /* none is empty */
     if (plan->forced_shares) return shares;
     whole = split ? mgv__sm90_clocks(mgv__split_clocks(mgv__split_columns(split), blocks))
-                  : mgv__sm90_clocks(mgv__gemm_clocks(64, blocks)) + MGV__SM90_STREAM_CLOCKS;
-    shared = mgv__sm90_clocks(mgv__gemm_clocks(128, each)) + costs->handoff_us * 1e-6 * costs->clock_hz +
+                  : mgv__sm90_clocks(mgv__gemm_clocks(64, blocks)) + (uint64_t)MGV__SM90_STREAM_CLOCKS;
+    shared = mgv__sm90_clocks(mgv__gemm_clocks(128, each)) + (uint64_t)(costs->handoff_us * 1e-6 * costs->clock_hz + 0.5) +
              mgv__sm90_clocks(mgv__shares_clocks(shares, MGV__SHARES_ROWS)) * units;
     return 12 * shared <= 11 * whole ? shares : 1;
 }
