@@ -4,7 +4,7 @@ usage: PYTHONPATH=tests/gpu few_tokens.py [--rounds N] [--layers N] NAME=LIBRARY
 
     make lib CUDA=/usr/local/cuda BUILD=build/cuda
     mkdir -p build/whole; cp build/cuda/megavit.fatbin build/whole
-    sed 's/SHARES_TOKENS = 512/SHARES_TOKENS = 0/' megavit.h >build/whole/megavit.h
+    sed 's/SHARES_TOKENS = 512/SHARES_TOKENS = 1/' megavit.h >build/whole/megavit.h
     make lib CUDA=/usr/local/cuda BUILD=build/whole CFLAGS='-O2 -Ibuild/whole'
     PYTHONPATH=tests/gpu python3 tools/bench/few_tokens.py whole=build/whole/libmegavit.so shared=build/cuda/libmegavit.so
 
