@@ -1371,7 +1371,8 @@ enum {
 /* The latency regime's: SigLIP's of up to MGV__MAX_KEYS tokens and heads of 64 columns; those and what other shapes take. */
 #define MGV__KINDS_LATENCY (MGV__KIND(PATCHES) | MGV__KIND(ATTENTION) | MGV__KINDS_LATENCY_PRODUCTS | MGV__KIND(POOL_HEADS) | \
                             MGV__KIND(GEMV) | MGV__KIND(REST))
-#define MGV__KINDS_LATENCY_ANY (MGV__KINDS_LATENCY | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN))
+#define MGV__KINDS_LATENCY_ANY (MGV__KINDS_LATENCY | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | \
+                                MGV__KIND(ROWS))
 
 /* What a GEMM does with its accumulators, in this order. */
 enum {
@@ -11577,9 +11578,8 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
 
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
-    return plan->machine->costs.latency_clusters && !plan->varlen && (!plan->pools || mgv__plan_pools_tokens(plan, 1)) && !plan->picks &&
-           !plan->normalises && !mgv__plan_is_ragged(plan) && !plan->needs_tower &&
-           !(plan->activations & MGV__KERNEL_RARE_ACTIVATION);
+    return plan->machine->costs.latency_clusters && !plan->varlen && (!plan->pools || mgv__plan_pools_tokens(plan, 1)) &&
+           !mgv__plan_is_ragged(plan) && !plan->needs_tower;
 }
 
 /* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
@@ -13277,6 +13277,7 @@ static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
     k->stats_columns = 64;
     switch (op->kind) {
+    case MGV__KERNEL_ROWS: mgv__sm90_rows(op); return;
     case MGV__KERNEL_PATCHES: k->column_tiles = 10; return; /* 10,240 threads: a piece each of 224 px */
     case MGV__KERNEL_ATTENTION:
         k->column_tiles = plan->heads;
@@ -13375,8 +13376,8 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"product", MGV__SM90_GEMM, MGV__SM90_FLOAT | MGV__KERNEL_TABLE | MGV__KERNEL_HALF},
     {"attention", 0, 0},
     {"pool", 0, 0},
-    {"product", MGV__SM90_NORM_GELU, 0},                    /* WIDE */
-    {"product", MGV__SM90_NORM_GELU | MGV__SM90_STREAM, 0}, /* DEEP */
+    {"product", MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION, 0}, /* WIDE */
+    {"product", MGV__SM90_ANY, 0},                                  /* DEEP */
     {"product", MGV__SM90_STREAM, 0},                       /* SPLIT_128, _160, _192 */
     {"product", MGV__SM90_STREAM, 0},
     {"product", MGV__SM90_STREAM, 0},
@@ -13639,11 +13640,11 @@ static double mgv__plan_predict_us(mgv__plan *plan, uint32_t regime, uint32_t im
 
 /* The regime that takes less time for so many images. Where all keys fit at once that was measured. Else it is predicted: it is other
    arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has; they are no better than 10%, so
-   the latency regime is to gain a twelfth. Ablations, token and layer outputs are the throughput regime's. */
+   the latency regime is to gain a twelfth. Ablations are the throughput regime's, and where all keys fit token and layer outputs. */
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
     const uint64_t rows = (uint64_t)alike * plan->tokens;
-    if (plan->ablations || plan->outputs.count) return MGV__THROUGHPUT;
+    if (plan->ablations || (plan->outputs.count && !mgv__plan_is_online(plan))) return MGV__THROUGHPUT;
     if (alike > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
@@ -13774,16 +13775,16 @@ static uint32_t mgv__plan_signal_of(const mgv__plan *plan, const mgv__kernel_op 
     return mgv__signal_index(k, group, row / mgv__tile_row_count(k, mgv__plan_row_tile(plan)));
 }
 
-/* One CTA's share of a tile: everything it waits for has been dealt before, and nothing more; then its own signals. */
+/* One CTA of a tile: everything it waits for has been dealt before, and nothing more; or, where `signals` says so, its own signals. */
 static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_segment *segment, uint32_t unit, uint32_t cta,
-                                       uint32_t *counts, mgv_error *error) {
+                                       int signals, uint32_t *counts, mgv_error *error) {
     const mgv__plan_op *op = &plan->ops[segment->op];
     const mgv__kernel_op *k = &op->kernel;
     const mgv__device_buffer *target = &plan->buffers[op->target];
     uint32_t first, end, i, last, index;
     mgv__plan_tile_rows(plan, k, segment->group, unit, cta, &first, &end);
     if (first >= end) return MGV_OK;
-    if (k->wait_divisor) {
+    if (k->wait_divisor && !signals) {
         mgv__plan_wait_rows(plan, k, segment->group, first, end, &i, &last);
         i = mgv__plan_wait_of(k, segment->group, i);
         last = mgv__plan_wait_of(k, segment->group, last);
@@ -13794,6 +13795,7 @@ static mgv_result mgv__plan_check_tile(const mgv__plan *plan, const mgv__kernel_
                                  op->label, (uint64_t)segment->op, (uint64_t)k->wait_threshold, (uint64_t)i,
                                  i < plan->counter_count ? (uint64_t)counts[i] : 0);
     }
+    if (!signals) return MGV_OK;
     index = mgv__plan_signal_of(plan, k, segment->group, first);
     if (index < target->counter || index >= target->counter + target->counter_stride * plan->groups)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the plan is wrong: %s (operation %u) signals counter %u, which is another buffer's",
@@ -13863,9 +13865,9 @@ static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mg
         const mgv__kernel_segment *segment = &plan->segments[s];
         const mgv__kernel_op *k = &plan->ops[segment->op].kernel;
         for (tile = segment->first_tile; tile < segment[1].first_tile && result == MGV_OK; tile++)
-            for (cta = 0; cta < mgv__plan_regime(plan)->cluster && result == MGV_OK; cta++)
-                result = mgv__plan_check_tile(plan, segment, segment->first_unit + (tile - segment->first_tile) / k->column_tiles, cta,
-                                              counts, error);
+            for (cta = 0; cta < 2 * mgv__plan_regime(plan)->cluster && result == MGV_OK; cta++) /* all wait, then all signal */
+                result = mgv__plan_check_tile(plan, segment, segment->first_unit + (tile - segment->first_tile) / k->column_tiles,
+                                              cta % mgv__plan_regime(plan)->cluster, cta >= mgv__plan_regime(plan)->cluster, counts, error);
     }
     return result;
 }

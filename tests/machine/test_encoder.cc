@@ -973,7 +973,25 @@ static void test_few(unsigned seeds) {
     test_encoder_protocol(wide_heads, seeds / 10);
     test_encoder_protocol(widest, seeds / 10);
     test_encoder_replay(wide_heads, seeds);
+    /* token and layer outputs */
+    test_encoder_arithmetic({40, 8, 576, 200, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, true, 72}, 1);
+    /* a picked row, a norm of the stream itself, other activations; more blocks of keys than the ring holds at once */
+    MicroShape clip = {64, 16, 192, 200, 2, 3, 4, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
+    clip.family = "clip";
+    test_encoder_arithmetic(clip, 2);
+    test_encoder_protocol(clip, seeds / 10);
+    MicroShape dino = {56, 14, 192, 768, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY};
+    dino.family = "dinov2";
+    dino.table_side = 7;
+    test_encoder_arithmetic(dino, 1);
+    dino.registers = 4;
+    dino.image_size = 224; /* 261 tokens */
+    test_encoder_arithmetic(dino, 1);
+    test_encoder_protocol(dino, seeds / 40);
+    clip.poll_limit = POLL_LIMIT;
+    test_lost_signals(clip, 1);
     MicroShape impatient = wide_heads;
+    impatient.layers = impatient.images = impatient.max_images = impatient.group_images = 1;
     impatient.poll_limit = POLL_LIMIT;
     test_lost_signals(impatient, 1);
     test_lost_arrivals(impatient);

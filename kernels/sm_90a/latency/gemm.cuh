@@ -19,9 +19,11 @@ DEVICE void latency_fetch_biases(const LatencyMath &self, const LatencyTile &til
     bias[1] = ld_global_nc_f32(from + 8);
 }
 
-/* Sums of COUNT groups of eight rows, `step` apart from `group` on -> values without what lies beside them in a row. */
-template <int COUNT> DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint32_t group, uint32_t step,
-                                                       const float (&bias)[2], const float (&sum)[4 * COUNT], float (&value)[4 * COUNT]) {
+/* Sums of COUNT groups of eight rows, `step` apart from `group` on -> values without what lies beside them in a row. RARE: activations
+   are others, too. */
+template <int COUNT, bool RARE>
+DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint32_t group, uint32_t step, const float (&bias)[2],
+                                  const float (&sum)[4 * COUNT], float (&value)[4 * COUNT]) {
     const uint32_t norms = shared_address(&self.shared->norms[0]) + (group * 8 + 2 * (self.lane % 4)) * (uint32_t)sizeof(LatencyNorm);
     float rstd[2 * COUNT];
 #pragma unroll
@@ -33,21 +35,32 @@ template <int COUNT> DEVICE void latency_finish_groups(const LatencyMath &self, 
     }
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) value[i] = rstd[i / 4 * 2 + i % 2] * sum[i] + bias[i / 2 % 2];
+    if constexpr (RARE) {
+        if (flags & MGV__KERNEL_RARE_ACTIVATION) {
+#pragma unroll
+            for (int i = 0; i < 4 * COUNT; i++)
+                value[i] = flags & MGV__KERNEL_GELU_ERF     ? gelu_erf_of_half(value[i])
+                           : flags & MGV__KERNEL_GELU_QUICK ? gelu_quick_of_half(value[i])
+                                                            : fmaxf(value[i], 0);
+            return;
+        }
+    }
     if (!(flags & MGV__KERNEL_GELU_TANH)) return;
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) value[i] = gelu_tanh_of_half(value[i]);
 }
 
 /* WIDE: COUNT groups of rows from `first` on. They turn into rows of bf16 on their way through shared memory, and leave 16 bytes a lane. */
-template <int COUNT> DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, uint32_t first,
-                                                  const float (&bias)[2], const float (&sum)[4 * COUNT]) {
+template <int COUNT, bool RARE>
+DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, uint32_t first, const float (&bias)[2],
+                             const float (&sum)[4 * COUNT]) {
     const uint32_t rows = shared_address(&self.shared->swap[self.group].narrow),
                    from = rows + self.warp * 4 * LATENCY_NARROW_PITCH + self.lane / 8 * LATENCY_NARROW_PITCH + self.lane % 8 * 16;
     /* of the four matrices of eight rows and columns that a warp stores at once,
        the first two are a group's columns and the eighth after them, then the next group's */
     const uint32_t to = rows + (self.lane / 16 * 8 + self.lane % 8) * LATENCY_NARROW_PITCH + (self.warp * 16 + self.lane / 8 % 2 * 8) * 2;
     float v[4 * COUNT];
-    latency_finish_groups<COUNT>(self, tile.flags, first, 1, bias, sum, v);
+    latency_finish_groups<COUNT, RARE>(self, tile.flags, first, 1, bias, sum, v);
 #pragma unroll
     for (int j = 0; j < COUNT; j += 2) {
         const float *x = &v[4 * j], *y = &v[4 * (j + (j + 1 < COUNT))];
@@ -135,6 +148,7 @@ DEVICE void latency_statistics(const LatencyMath &self, const LatencyTile &tile,
     if (self.lane % 8 == 0 && row < tile.rows) st_relaxed_gpu_v2f32(latency_stats(tile, row), mean, squares);
 }
 
+template <bool RARE>
 DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, const LatencyRows &own,
                              const float (&bias)[2], const float (&sum)[4 * LATENCY_OWN_GROUPS],
                              uint32_t row, const LatencyAddend &addend) {
@@ -144,7 +158,7 @@ DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, c
     uint32_t rounded[4];
     float x[8];
     float value[4 * LATENCY_OWN_GROUPS];
-    latency_finish_groups<LATENCY_OWN_GROUPS>(self, tile.flags, own.first, own.step, bias, sum, value);
+    latency_finish_groups<LATENCY_OWN_GROUPS, RARE>(self, tile.flags, own.first, own.step, bias, sum, value);
 #pragma unroll
     for (uint32_t i = 0; i < 4 * LATENCY_OWN_GROUPS; i++)
         shared_store_u32(to + ((i / 4 * 8 + i % 2) * LATENCY_ROW_PITCH + i / 2 % 2 * 8) * 4, __float_as_uint(value[i]));
@@ -180,7 +194,7 @@ DEVICE void latency_thin_sums(LatencyMath &self, const LatencyThin &thin, const 
     latency_leave_thin_weights(self, thin);
 }
 
-template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const LatencyTile &tile) {
+template <int ROWS, bool RARE> DEVICE void latency_gemm_tile(LatencyMath &self, const LatencyTile &tile) {
     constexpr uint32_t GROUPS = ROWS / 8, FIRST = latency_first_half(GROUPS);
     const uint32_t is_thin = tile.kind == MGV__KERNEL_THIN, is_deep = tile.kind == MGV__KERNEL_DEEP;
     const LatencyThin thin(tile.blocks);
@@ -204,11 +218,11 @@ template <int ROWS> DEVICE void latency_gemm_tile(LatencyMath &self, const Laten
         latency_swap_sums<GROUPS>(self, trade, acc, v);
         if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
         if (is_deep) latency_deep_sums<ROWS>(self, groups, exist, v, sum);
-        else latency_end_wide<FIRST>(self, tile, before, bias, v);
+        else latency_end_wide<FIRST, RARE>(self, tile, before, bias, v);
     } else {
         latency_thin_sums(self, thin, trade, sum);
     }
-    if (is_deep | is_thin) latency_end_deep(self, tile, own, bias, sum, row, addend);
+    if (is_deep | is_thin) latency_end_deep<RARE>(self, tile, own, bias, sum, row, addend);
     if (is_deep) latency_end_exchange(self);
     latency_signal(self);
     latency_leave_trade(self, trade);

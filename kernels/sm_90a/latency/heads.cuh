@@ -7,6 +7,7 @@
 #include "../throughput/attention.cuh"
 #include "../siglip_head/latency_pool.cuh"
 #include "../siglip_head/pool_tokens.cuh"
+#include "../throughput/rows.cuh"
 
 DEVICE void latency_wait_stages(LatencyMath &self, LatencyRowStage stage, int count) {
 #pragma unroll 1
@@ -162,6 +163,16 @@ DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
         rows.rehearsal = 0;
     }
     if (self.counter) red_release_gpu_add(self.counter, 1); /* who waits reads by ordinary loads: no proxy fence */
+}
+
+/* Rows that are copied, or normalised where they lie: the warps of all CTAs of a cluster take turns. */
+DEVICE void latency_rows_tile(LatencyMath &self, const TileSlot &tile) {
+    uint32_t first, end;
+    latency_tile_rows(self.arguments, tile, first, end);
+    latency_wait_ready(self);
+    rows_of_warp(self, tile, first + self.cta * LATENCY_MATH_WARPS + self.group * 4 + self.warp, end,
+                 LATENCY_MATH_WARPS * MGV__LATENCY_CLUSTER);
+    latency_signal(self);
 }
 
 /* Its sums where heads are of other widths, of some tokens each, and these together. */

@@ -23,7 +23,7 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
    (kernels/NOTES.md, how much code). */
 template <int ROWS, uint32_t KINDS> DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     if (latency_is_product(tile.kind) || tile.kind == MGV__KERNEL_ATTENTION) {
-        if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS>(self, tile);
+        if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS, has_kind<KINDS>(MGV__KERNEL_ROWS)>(self, tile);
         else latency_attention_tile<ROWS>(self, tile);
     } else {
         switch (tile.kind) {
@@ -34,6 +34,7 @@ template <int ROWS, uint32_t KINDS> DEVICE void latency_run_tile(LatencyMath &se
         if constexpr (has_kind<KINDS>(MGV__KERNEL_ATTENTION_ONLINE)) {
             if (tile.kind == MGV__KERNEL_ATTENTION_ONLINE) latency_attention_online(self, tile, slot);
             if (is_pool_few(tile.kind)) latency_few_rows_tile(self, slot);
+            if (tile.kind == MGV__KERNEL_ROWS) latency_rows_tile(self, slot);
         }
     }
 }

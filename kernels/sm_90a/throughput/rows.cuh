@@ -10,7 +10,7 @@
 
 /* One row, normalised in place by one warp: lane l has columns 2 l and 2 l + 1 of each 64. It leaves statistics of parts of 64 columns,
    taken before rounding as gemm_statistics does. */
-DEVICE void rows_normalise(const Math &self, const TileSlot &tile, uint32_t row, float mean, float rstd) {
+template <class Warp> DEVICE void rows_normalise(const Warp &self, const TileSlot &tile, uint32_t row, float mean, float rstd) {
     const mgv__kernel_op &op = tile.op;
     const size_t number = (size_t)tile.group * op.rows_per_group + row;
     uint32_t *const at = (uint32_t *)self.arguments.buffers[op.of.rows.source] + number * op.inner / 2;
@@ -43,7 +43,8 @@ DEVICE void rows_normalise(const Math &self, const TileSlot &tile, uint32_t row,
 }
 
 /* One row, by one warp: lane l has columns 2 l and 2 l + 1 of each 64. Several loads are on their way before the first store. */
-DEVICE void rows_copy(const Math &self, const mgv__kernel_op &op, size_t at, float *to, float mean, float rstd) {
+template <class Warp>
+DEVICE void rows_copy(const Warp &self, const mgv__kernel_op &op, size_t at, float *to, float mean, float rstd) {
     constexpr uint32_t AHEAD = 4;
     const uint32_t *from = (const uint32_t *)self.arguments.buffers[op.of.rows.source] + at / 2;
     const float *gamma = self.arguments.vectors + op.of.rows.gamma, *beta = gamma + op.inner;
@@ -70,11 +71,10 @@ DEVICE void rows_copy(const Math &self, const mgv__kernel_op &op, size_t at, flo
     }
 }
 
-DEVICE void rows_tile(Math &self, const TileSlot &tile) {
+/* Rows [first, end) of a group, those of this warp: every `step`-th. */
+template <class Warp> DEVICE void rows_of_warp(const Warp &self, const TileSlot &tile, uint32_t first, uint32_t end, uint32_t step) {
     const mgv__kernel_op &op = tile.op;
-    uint32_t first, end;
-    tile_rows(tile, self.cta, first, end);
-    for (uint32_t row = first + self.group * 4 + self.warp; row < end; row += 4 * MGV__MATH_GROUPS) {
+    for (uint32_t row = first; row < end; row += step) {
         const uint32_t number = tile.group * op.rows_per_group + row;
         float mean = 0, rstd = 1;
         if (op.flags & MGV__KERNEL_PICK && number % op.tokens != op.of.rows.picked) continue;
@@ -88,6 +88,12 @@ DEVICE void rows_tile(Math &self, const TileSlot &tile) {
                         : self.arguments.outputs[op.of.rows.target] + (size_t)number * op.inner;
         rows_copy(self, op, (size_t)number * op.inner, to, mean, rstd);
     }
+}
+
+DEVICE void rows_tile(Math &self, const TileSlot &tile) {
+    uint32_t first, end;
+    tile_rows(tile, self.cta, first, end);
+    rows_of_warp(self, tile, first + self.group * 4 + self.warp, end, 4 * MGV__MATH_GROUPS);
     signal_ordinary_stores(self, tile); /* of rows that are copied nobody but the counter's next writer knows */
 }
 
