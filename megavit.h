@@ -11337,14 +11337,16 @@ static int mgv__plan_suits_kernel(const mgv__plan *plan, uint32_t kernel) {
     const mgv__kernel_entry *k = &plan->machine->kernels[kernel];
     return !k->rows || k->rows == mgv__plan_latency_rows(plan->tokens);
 }
-/* The first kernel of a regime that is, and has code for these kinds of tiles. Each regime has one that has code for all. */
+/* The first kernel of a regime that is, and has code for these kinds of tiles; the machine's kernel_count: none has. */
 static uint32_t mgv__plan_kernel_for(const mgv__plan *plan, uint32_t regime, uint32_t kinds) {
     const mgv__kernel_entry *kernels = plan->machine->kernels;
     uint32_t i = 0;
-    while (kernels[i].regime != regime || kinds & ~kernels[i].kinds || !mgv__plan_suits_kernel(plan, i)) i++;
+    while (i < plan->machine->kernel_count &&
+           (kernels[i].regime != regime || kinds & ~kernels[i].kinds || !mgv__plan_suits_kernel(plan, i)))
+        i++;
     return i;
 }
-/* That of the schedule. */
+/* That of the schedule: there is one, since mgv__plan_validate refuses plans without. */
 static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
     uint32_t kinds = 0, i;
     for (i = 0; i < plan->op_count; i++)
@@ -13299,7 +13301,9 @@ static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
         if (mgv__plan_pools_heads(plan)) mgv__plan_pool_heads(plan, op);
         else mgv__plan_pool_op(plan, op, plan->images);
         return;
-    default: break;
+    case MGV__KERNEL_PROJECT: k->column_tiles = op->output != MGV__NO_OP; return; /* mgv__plan_choose_regime */
+    case MGV__KERNEL_GEMM_256: break;                                             /* a product, of any kind of tile */
+    default: k->column_tiles = 1; return;                                         /* mgv__plan_validate refuses it */
     }
     if (!mgv__plan_is_gemv(plan, op)) {
         mgv__sm90_latency_product(plan, op);
@@ -13515,8 +13519,8 @@ static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_tower_sm_90a", MGV__THROUGHPUT, MGV__KINDS_TOWER, 0},
     {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY, MGV__LATENCY_SHORT_ROWS},
     {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY, MGV__LATENCY_MAX_ROWS},
-    {"megavit_encode_latency_any_104_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_SHORT_ROWS},
-    {"megavit_encode_latency_any_128_sm_90a", MGV__LATENCY, MGV__KINDS_ALL, MGV__LATENCY_MAX_ROWS}};
+    {"megavit_encode_latency_any_104_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_SHORT_ROWS},
+    {"megavit_encode_latency_any_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_MAX_ROWS}};
 MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_of_a_machine_fit);
 
 /* Costs: one H200, measured: the clock under load, bytes a second from L2 to one multiprocessor when all draw, those of a copy from memory;
@@ -13635,24 +13639,35 @@ static void mgv__plan_segment(mgv__plan *plan, uint32_t op_number, uint32_t grou
     plan->segment_count++;
 }
 
-/* What so many images take in a regime, roughly: in >>schedule. */
-static double mgv__plan_predict_us(mgv__plan *plan, uint32_t regime, uint32_t images);
+/* What so many images take in a regime, roughly, times its clusters: in >>schedule. */
+static uint64_t mgv__plan_predict_clocks(mgv__plan *plan, uint32_t regime, uint32_t images);
+static uint32_t mgv__plan_all_clusters(const mgv__plan *plan, uint32_t regime);
+
+/* Whether an output is of projected rows. */
+static int mgv__plan_projects(const mgv__plan *plan) {
+    uint32_t i;
+    for (i = 0; i < plan->outputs.count; i++)
+        if (plan->outputs.layer[i] == MGV__ROWS_EMBEDS_OUTPUT) return 1;
+    return 0;
+}
 
 /* The regime that takes less time for so many images. Where all keys fit at once that was measured. Else it is predicted: it is other
-   arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has; they are no better than 10%, so
-   the latency regime is to gain a twelfth. Ablations are the throughput regime's, and where all keys fit token and layer outputs. */
+   arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole numbers, which are the
+   same on every host; they are no better than 10%, so the latency regime is to gain a twelfth. Ablations and projected rows are the
+   throughput regime's, and where all keys fit token and layer outputs. */
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
     const uint64_t rows = (uint64_t)alike * plan->tokens;
-    if (plan->ablations || (plan->outputs.count && !mgv__plan_is_online(plan))) return MGV__THROUGHPUT;
+    uint64_t latency, throughput;
+    if (plan->ablations || mgv__plan_projects(plan) || (plan->outputs.count && !mgv__plan_is_online(plan))) return MGV__THROUGHPUT;
     if (alike > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     if (rows > MGV__PLAN_LATENCY_MOST) return MGV__THROUGHPUT;
     if (!mgv__plan_is_online(plan)) return rows <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
-    return 12 * mgv__plan_predict_us(plan, MGV__LATENCY, alike) <= 11 * mgv__plan_predict_us(plan, MGV__THROUGHPUT, alike)
-               ? MGV__LATENCY
-               : MGV__THROUGHPUT;
+    latency = mgv__plan_predict_clocks(plan, MGV__LATENCY, alike) * mgv__plan_all_clusters(plan, MGV__THROUGHPUT);
+    throughput = mgv__plan_predict_clocks(plan, MGV__THROUGHPUT, alike) * mgv__plan_all_clusters(plan, MGV__LATENCY);
+    return 12 * latency <= 11 * throughput ? MGV__LATENCY : MGV__THROUGHPUT;
 }
 
 static void mgv__plan_deal(mgv__plan *plan); /* by what tiles cost: in >>schedule */
@@ -13833,6 +13848,19 @@ static mgv_result mgv__plan_check_deal(const mgv__plan *plan, mgv_error *error) 
     return MGV_OK;
 }
 
+/* A kernel of the regime has code for all kinds of tiles. */
+static mgv_result mgv__plan_check_kernel(const mgv__plan *plan, mgv_error *error) {
+    const uint32_t none = plan->machine->kernel_count;
+    uint32_t i = 0;
+    if (mgv__plan_kernel(plan) < none) return MGV_OK;
+    while (i + 1 < plan->op_count && (!plan->ops[i].kernel.column_tiles ||
+                                      mgv__plan_kernel_for(plan, plan->regime, 1u << plan->ops[i].kernel.kind) < none))
+        i++;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
+                     "the plan is wrong: no kernel of the %s regime has all its tiles; look at %s (operation %u)",
+                     mgv__plan_regime(plan)->name, plan->ops[i].label, (uint64_t)i);
+}
+
 /* Who reads the stream's statistics takes them for those of the parts that they are of. */
 static mgv_result mgv__plan_check_parts(const mgv__plan *plan, mgv_error *error) {
     uint32_t i, parts = 64;
@@ -13856,6 +13884,7 @@ static mgv_result mgv__plan_check_parts(const mgv__plan *plan, mgv_error *error)
 static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mgv_error *error) {
     uint32_t s, tile, cta;
     mgv_result result = mgv__plan_check_room(plan, error);
+    if (result == MGV_OK) result = mgv__plan_check_kernel(plan, error);
     if (result == MGV_OK) result = mgv__plan_check_parts(plan, error);
     if (result == MGV_OK) result = mgv__plan_check_flags(plan, error);
     if (result == MGV_OK) result = mgv__plan_check_reuse(plan, error);
@@ -14602,11 +14631,15 @@ typedef struct mgv__schedule_times {
     uint32_t order[MGV__PLAN_DEAL_CLUSTERS]; /* of the clusters, as they get vacant; of those that do at the same time the last first */
 } mgv__schedule_times;
 
-/* A tile of this kind, from its start to its signal, where bytes from memory take no time: so tiles are dealt. */
-static double mgv__schedule_tile_alone_us(const mgv__plan *plan, const mgv__kernel_op *k) {
+/* A tile of this kind, from its start to its signal, where bytes from memory take no time. */
+static double mgv__schedule_tile_alone(const mgv__plan *plan, const mgv__kernel_op *k) {
     double flops;
     const mgv__tile_clocks clocks = mgv__schedule_tile(plan, k, &flops);
-    return (mgv__max_double(clocks.matrix, clocks.feed) + clocks.edge) * 1e6 / plan->machine->costs.clock_hz;
+    return mgv__max_double(clocks.matrix, clocks.feed) + clocks.edge;
+}
+/* So tiles are dealt. */
+static double mgv__schedule_tile_alone_us(const mgv__plan *plan, const mgv__kernel_op *k) {
+    return mgv__schedule_tile_alone(plan, k) * 1e6 / plan->machine->costs.clock_hz;
 }
 /* A tile of this kind, from its start to its signal. */
 static double mgv__schedule_tile_us(const mgv__plan *plan, const mgv__kernel_segment *segment, const mgv__kernel_op *k) {
@@ -14687,24 +14720,33 @@ static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__schedule_un
     for (i = 0; i < unit->count; i++) times->written[unit->signals[i]] = mgv__max_double(times->written[unit->signals[i]], end);
 }
 
-/* All operations one after the other over `images` images at once, each in as many rounds of tiles as its clusters take, whole ones or not:
-   the last tiles of one run beside the first of the next. Of a whole card. Leaves the plan with those tiles. */
-static double mgv__plan_predict_us(mgv__plan *plan, uint32_t regime, uint32_t images) {
-    const uint32_t multiprocessors = plan->machine->costs.multiprocessors;
-    double us = 0;
+/* Clusters of a whole card in a regime. */
+static uint32_t mgv__plan_all_clusters(const mgv__plan *plan, uint32_t regime) {
+    const mgv__costs *costs = &plan->machine->costs;
+    return regime == MGV__LATENCY ? costs->latency_clusters : costs->multiprocessors / (uint32_t)MGV__CLUSTER;
+}
+/* All operations one after the other over `images` images at once, each in as many rounds of tiles as the clusters of a whole card take,
+   whole ones or not: the last tiles of one run beside the first of the next. Leaves the plan with those tiles. A tile's clocks are sums of
+   quotients whose denominators are below 2^15: 2^-16 more, and their whole part is the same whatever a compiler or host makes of the last
+   bits of a double. */
+static uint64_t mgv__plan_predict_clocks(mgv__plan *plan, uint32_t regime, uint32_t images) {
+    const mgv__costs *costs = &plan->machine->costs;
+    const uint64_t handoff = (uint64_t)(costs->handoff_us * costs->clock_hz / 1e6 + 0.5);
+    uint64_t clocks = 0;
     uint32_t i;
     plan->images = images;
     plan->regime = regime;
-    plan->clusters = regime == MGV__LATENCY ? plan->machine->costs.latency_clusters : multiprocessors / (uint32_t)MGV__CLUSTER;
+    plan->clusters = mgv__plan_all_clusters(plan, regime);
     mgv__plan_tiles(plan, images);
     for (i = 0; i < plan->op_count; i++) {
         const mgv__kernel_op *k = &plan->ops[i].kernel;
         const uint32_t rows = mgv__plan_unit_tiles(plan, k->kind) * mgv__tile_row_count(k, mgv__plan_row_tile(plan));
-        const double tiles = (double)mgv__ceil_div(k->rows_total, rows) * k->column_tiles;
+        const uint64_t tiles = (uint64_t)mgv__ceil_div(k->rows_total, rows) * k->column_tiles;
         if (tiles == 0) continue;
-        us += mgv__max_double(1, tiles / plan->clusters) * mgv__schedule_tile_alone_us(plan, k) + plan->machine->costs.handoff_us;
+        clocks += (tiles > plan->clusters ? tiles : plan->clusters) * (uint64_t)(mgv__schedule_tile_alone(plan, k) + 1.0 / 65536) +
+                  plan->clusters * handoff;
     }
-    return us;
+    return clocks;
 }
 
 /* Numbers of scratch that a run takes. */

@@ -311,6 +311,32 @@ static void refused(mgv__plan *plan, const char *word) {
 
 /* Statistics of the stream are read as what they are of: of NaFlex's tokens, too, whose sums are pictures' and wait for scores. Tiles that
    share out K leave them of half of a tile's columns. */
+/* A kind of tile that no kernel of the latency regime has code for, and an operation that it has no tiles for. */
+static void test_tiles_of_no_kernel(void **state) {
+    mgv__config config;
+    mgv__plan *plan;
+    uint32_t kind;
+    (void)state;
+    config_of(&config, 224, 16, 2);
+    plan = plan_of(&config, 2, 0, 1);
+    plan->latency_clusters = 30;
+    plan->forced_regime = 1 + MGV__LATENCY;
+    mgv__plan_schedule(plan, 1, 66);
+    assert_int_equal(mgv__plan_validate(plan, plan->counts, NULL), MGV_OK);
+    for (kind = 1; kind <= MGV__KERNEL_PROJECT; kind++) /* the table says what kernels are compiled with */
+        assert_int_equal(mgv__plan_kernel_for(plan, MGV__LATENCY, 1u << kind) < plan->machine->kernel_count,
+                         MGV__KINDS_LATENCY_ANY >> kind & 1);
+    plan->ops[4].kernel.kind = MGV__KERNEL_POOL_SUMS;
+    refused(plan, "no kernel of the latency regime has all its tiles; look at out");
+    plan->ops[5].kind = MGV__KERNEL_MERGE;
+    mgv__plan_schedule(plan, 1, 66);
+    assert_int_equal(plan->ops[5].kernel.kind, MGV__KERNEL_MERGE);
+    refused(plan, "no kernel of the latency regime has all its tiles; look at fc1");
+    plan_free(plan);
+}
+
+/* Statistics of the stream are read as what they are of: of NaFlex's tokens, too, whose sums are pictures' and wait for scores. Tiles that
+   share out K leave them of half of a tile's columns. */
 static void test_parts_of_statistics(void **state) {
     static const uint32_t tokens[] = {4, 252, 1024, 2824, 4096, 16384};
     uint32_t i, k, wide = 0;
@@ -1152,6 +1178,7 @@ int main(void) {
         cmocka_unit_test(test_tiles_are_dealt),
         cmocka_unit_test(test_parts_and_ablations),
         cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_tiles_of_no_kernel),
         cmocka_unit_test(test_parts_of_statistics),
         cmocka_unit_test(test_latency_blocks),
         cmocka_unit_test(test_latency_thin),
