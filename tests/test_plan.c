@@ -309,8 +309,6 @@ static void refused(mgv__plan *plan, const char *word) {
     if (!strstr(error.message, word)) fail_msg("expected \"%s\" in: %s", word, error.message);
 }
 
-/* Statistics of the stream are read as what they are of: of NaFlex's tokens, too, whose sums are pictures' and wait for scores. Tiles that
-   share out K leave them of half of a tile's columns. */
 /* A kind of tile that no kernel of the latency regime has code for, and an operation that it has no tiles for. */
 static void test_tiles_of_no_kernel(void **state) {
     mgv__config config;
