@@ -13171,13 +13171,14 @@ static uint64_t mgv__sm90_clocks(mgv__tile_clocks clocks) {
 }
 /* Shares of K that clusters take of the MLP's end, the product in front of a SHARES operation; 1: K is not shared out. Where few rows are
    tiles for few clusters each takes a part of K, so that most have one, and the sums go through memory: a handoff more, and a fifth of the
-   bytes that a CTA of a SPLIT tile loads. It is other arithmetic, so model and number of rows choose it by the times of a whole card,
-   whatever this one has; a twelfth is to be gained, as in mgv__plan_choose_regime. */
+   bytes that a CTA of a SPLIT tile loads. Not where tiles are SPLIT, beside which it gains nothing or loses (kernels/NOTES.md, K over
+   clusters). It is other arithmetic, so model and number of rows choose it by the times of a whole card, whatever this one has; a twelfth
+   is to be gained, as in mgv__plan_choose_regime. */
 static uint32_t mgv__sm90_shares(const mgv__plan *plan, const mgv__plan_op *op) {
     const mgv__costs *costs = &plan->machine->costs;
     const uint32_t rows = mgv__plan_alike(plan, plan->images) * plan->tokens, blocks = mgv__ceil_div(plan->pack_columns[op->pack], 64);
     const uint32_t units = mgv__ceil_div(rows, MGV__CLUSTER * MGV__GEMM_ROWS), tiles = units * (op->kernel.columns / 128);
-    const uint32_t split = mgv__plan_split_kind(plan, rows), most = mgv__min_u32(MGV__SHARES_MOST, blocks);
+    const uint32_t most = mgv__min_u32(MGV__SHARES_MOST, blocks);
     uint32_t shares = mgv__min_u32(most, costs->multiprocessors / (uint32_t)MGV__CLUSTER / tiles), each;
     uint64_t whole, shared;
     if (rows > (uint32_t)MGV__PLAN_SHARES_TOKENS) return 1;
@@ -13186,8 +13187,8 @@ static uint32_t mgv__sm90_shares(const mgv__plan *plan, const mgv__plan_op *op) 
     each = mgv__ceil_div(blocks, shares);
     shares = mgv__ceil_div(blocks, each); /* none is empty */
     if (plan->forced_shares) return shares;
-    whole = split ? mgv__sm90_clocks(mgv__split_clocks(mgv__split_columns(split), blocks))
-                  : mgv__sm90_clocks(mgv__gemm_clocks(64, blocks)) + (uint64_t)MGV__SM90_STREAM_CLOCKS;
+    if (mgv__plan_split_kind(plan, rows)) return 1;
+    whole = mgv__sm90_clocks(mgv__gemm_clocks(64, blocks)) + (uint64_t)MGV__SM90_STREAM_CLOCKS;
     shared = mgv__sm90_clocks(mgv__gemm_clocks(128, each)) + (uint64_t)(costs->handoff_us * 1e-6 * costs->clock_hz + 0.5) +
              mgv__sm90_clocks(mgv__shares_clocks(shares, MGV__SHARES_ROWS)) * units;
     return 12 * shared <= 11 * whole ? shares : 1;

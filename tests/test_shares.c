@@ -72,11 +72,12 @@ static uint32_t shares_of(mgv__plan *plan, uint32_t tokens, uint32_t clusters) {
 /* Few tokens of the widths that people run; never by the card. */
 static void test_when(void **state) {
     static const struct { uint32_t hidden, intermediate, tokens, shares; } cases[] = {
-        {1024, 4096, 4, 8}, {1024, 4096, 128, 8}, {1024, 4096, 256, 8}, {1024, 4096, 512, 1}, {1024, 4096, 4096, 1},
-        {1152, 4304, 256, 7}, {1280, 5120, 256, 6}, {768, 3072, 256, 8}, {768, 3072, 512, 5}, {768, 3072, 516, 1},
+        {1024, 4096, 4, 8}, {1024, 4096, 128, 8}, {768, 3072, 256, 8}, {768, 3072, 512, 5}, {768, 3072, 516, 1},
+        {1024, 4096, 256, 1}, {1152, 4304, 64, 1}, {1280, 5120, 256, 1}, /* in SPLIT tiles */
+        {1024, 4096, 512, 1}, {1024, 4096, 4096, 1},
         {512, 512, 256, 1},   /* a handoff costs more than so little K */
         {960, 4096, 256, 0},  /* no whole number of tiles: no such operation */
-        {1024, 4072, 256, 8}  /* a last share with less */
+        {1024, 4072, 128, 8}  /* a last share with less */
     };
     static const uint32_t clusters[] = {CLUSTERS, 57, 10, 1};
     static plan_model m;
