@@ -807,7 +807,7 @@ static void send_signal(pid_t pid, int number, int files) {
 }
 
 static void an_interrupted_program_leaves_nothing(void **state) {
-    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGXCPU};
     char *output = strdup(in_scratch("interrupted.npy")), *list = strdup(in_scratch("many"));
     int status;
     (void)state;

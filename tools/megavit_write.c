@@ -39,7 +39,7 @@ static void replace_unfinished(const char *before, const char *after) {
 
 /* A signal that whoever started us had ignored, as nohup does, stays ignored, and one that is handled stays with its handler. */
 static void watch_signals(void) {
-    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGXCPU, SIGXFSZ};
     struct sigaction before;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL) signal(numbers[i], remove_unfinished);
