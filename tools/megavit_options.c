@@ -48,11 +48,12 @@ int cli_usage(const cli_command *command, const char *format, ...) {
 }
 
 static void print_help(const cli_command *command, const cli_option *options) {
-    printf("megavit %s - %s\n\nusage: megavit %s %s\n\n", command->name, command->summary, command->name, command->usage);
+    printf("megavit %s - %s\n\nusage: megavit %s %s\n", command->name, command->summary, command->name, command->usage);
+    if (options->name) putchar('\n');
     for (; options->name; options++) {
         char left[64];
         snprintf(left, sizeof left, "%s%s%s", options->name, options->argument ? " " : "", options->argument ? options->argument : "");
-        printf("  %-30s %s\n", left, options->help);
+        printf("  %-30s%s%s\n", left, strlen(left) > 30 ? "\n                                 " : " ", options->help);
     }
     if (command->details) printf("\n%s", command->details);
 }
