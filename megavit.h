@@ -15512,17 +15512,16 @@ static mgv_result mgv__decode_schedule(const mgv_model *model, const mgv_decode_
     const mgv__decode_arguments *a = &plan.arguments;
     double each;
     mgv_result result;
-    if (desc->sessions > MGV__DECODE_SESSIONS || desc->multiprocessors == 1 || desc->position > 1u << 24)
+    memset(&k, 0, sizeof k);
+    k.ctas = desc->multiprocessors ? desc->multiprocessors : 132;
+    if (desc->sessions > MGV__DECODE_SESSIONS || k.ctas < 2 || desc->position > 1u << 24)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%u sessions at %u on %u multiprocessors; a launch has up to %u, and needs 2",
-                         (uint64_t)desc->sessions, (uint64_t)desc->position, (uint64_t)desc->multiprocessors,
-                         (uint64_t)MGV__DECODE_SESSIONS);
+                         (uint64_t)desc->sessions, (uint64_t)desc->position, (uint64_t)k.ctas, (uint64_t)MGV__DECODE_SESSIONS);
     result = mgv__decode_layout(&plan, &model->config, &model->program, model->tensors, error);
     if (result != MGV_OK) return result;
-    memset(&k, 0, sizeof k);
     k.a = a;
     k.sessions = info->sessions = desc->sessions ? desc->sessions : 1;
     k.position = desc->position;
-    k.ctas = desc->multiprocessors ? desc->multiprocessors : 132;
     k.ctas = info->multiprocessors = k.ctas / MGV__CLUSTER * MGV__CLUSTER;
     k.steps = steps;
     k.capacity = steps ? step_capacity : 0;

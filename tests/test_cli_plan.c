@@ -83,8 +83,11 @@ static void plan_of_texts(void **state) {
 static void plans_of_texts_that_cannot_be(void **state) {
     (void)state;
     assert_int_equal(run("plan", "--model", model_path, "--sessions", "9"), 1);
-    assert_non_null(strstr(said_err, "9 sessions at 0 on 0 multiprocessors; a launch has up to 8"));
+    assert_non_null(strstr(said_err, "9 sessions at 0 on 132 multiprocessors; a launch has up to 8"));
     assert_int_equal(run("plan", "--model", model_path, "--sessions", "1", "--sms", "1"), 1);
+    assert_int_equal(run("plan", "--model", model_path, "--sessions", "1", "--arch", "sm_100a"), 1); /* not Hopper's in silence */
+    assert_non_null(strstr(said_err, "texts are decoded by Hopper's kernels, in bf16, alone"));
+    assert_int_equal(run("plan", "--model", model_path, "--position", "1", "--precision", "mxfp8"), 1);
     assert_bad_file(run("plan", "--model", MODEL, "--sessions", "1"), MODEL);
     assert_bad_file(run("plan", "--model", "tests/golden/decoder/qwen3", "--position", "4"),
                     "heads of 128 columns, and this model's have 16");

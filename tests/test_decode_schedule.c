@@ -227,7 +227,7 @@ static void test_arguments(void **state) {
     refuse(held.model, &desc, MGV_ERROR_ARGUMENT, "mgv_decode_desc");
     desc.struct_size = 0;
     desc.sessions = 9;
-    refuse(held.model, &desc, MGV_ERROR_ARGUMENT, "9 sessions at 0 on 0 multiprocessors; a launch has up to 8, and needs 2");
+    refuse(held.model, &desc, MGV_ERROR_ARGUMENT, "9 sessions at 0 on 132 multiprocessors; a launch has up to 8, and needs 2");
     desc.sessions = 8;
     desc.multiprocessors = 1;
     refuse(held.model, &desc, MGV_ERROR_ARGUMENT, "8 sessions at 0 on 1 multiprocessors");

@@ -184,6 +184,8 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (size) status = read_size(command, size, &image);
     if (status != CLI_GO_ON) return status;
     decode.multiprocessors = schedule.multiprocessors;
+    if ((decode.sessions || decode.position) && (architecture || precision))
+        return cli_usage(command, "--sessions and --position: texts are decoded by Hopper's kernels, in bf16, alone");
     if (decode.sessions || decode.position) return plan_texts(o.model, &decode);
     memset(&desc, 0, sizeof desc);
     desc.path = o.model;
