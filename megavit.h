@@ -3375,6 +3375,7 @@ static const char *mgv__other_format(const unsigned char *head) {
         {"<!", "a web page and not the file itself: download it again"},
         {"<html", "a web page and not the file itself: download it again"},
         {"PK\003\004", "a zip archive, as PyTorch saves weights; only safetensors files are read"},
+        {"\200\002", "a pickle, as PyTorch saved weights once; only safetensors files are read"},
         {"GGUF", "a GGUF file; only safetensors files are read"},
     };
     size_t i;
@@ -3398,7 +3399,8 @@ static mgv_result mgv__shard_header_bytes(mgv__file *file, uint64_t most, uint64
     other = mgv__other_format(length);
     if (other != NULL) return mgv__fail(error, MGV_ERROR_FORMAT, "%s: its %u bytes are %s", file->name, file->size, other);
     if (*header_bytes > most) {
-        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: a header of %u bytes, more than the %u allowed", file->name, *header_bytes, most);
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: no safetensors file: its header would have %u bytes, more than the %u allowed",
+                         file->name, *header_bytes, most);
     }
     return mgv__fail(error, MGV_ERROR_FORMAT, "%s: a header of %u bytes in a file of %u: an incomplete download?", file->name,
                      *header_bytes, file->size);
@@ -13538,12 +13540,16 @@ enum { MGV__MACHINES = sizeof mgv__machines / sizeof mgv__machines[0] };
 
 /* The machine of this architecture, or an error that says what there is. */
 static const mgv__machine *mgv__find_machine(const char *architecture, mgv_error *error) {
+    char names[256] = "";
     uint32_t i;
     for (i = 0; i < MGV__MACHINES; i++) {
         if (strcmp(mgv__machines[i].architecture, architecture) == 0) return &mgv__machines[i];
     }
-    mgv__fail(error, MGV_ERROR_UNSUPPORTED, "there is no kernel for the architecture %q; there is one for %q", architecture,
-              MGV__MACHINE_DEFAULT->architecture);
+    for (i = 0; i < MGV__MACHINES; i++) {
+        const size_t used = strlen(names);
+        mgv__print(names + used, sizeof names - used, "%s%s", i ? ", " : "", mgv__machines[i].architecture);
+    }
+    mgv__fail(error, MGV_ERROR_UNSUPPORTED, "there is no kernel for the architecture %q; there are kernels for %s", architecture, names);
     return NULL;
 }
 #endif /* MEGAVIT_CUDA || MEGAVIT_PLAN */
