@@ -4096,6 +4096,9 @@ typedef struct mgv__rope_scaling {
     int32_t truncate;
 } mgv__rope_scaling;
 
+/* Products of a layer by what they make, mgv__config.unbiased. */
+enum { MGV__UNBIASED_QUERY = 1, MGV__UNBIASED_KEY = 2, MGV__UNBIASED_VALUE = 4, MGV__UNBIASED_OUT = 8, MGV__UNBIASED_MLP = 16 };
+
 typedef struct mgv__config {
     mgv_family family;
     uint32_t hidden, intermediate, layers, heads, head_dim;
@@ -4127,6 +4130,7 @@ typedef struct mgv__config {
     int32_t language;            /* a decoder, of which what follows is too */
     uint32_t key_heads;          /* heads of keys and values, each for heads / key_heads of the queries' */
     int32_t attention_bias;      /* the products of attention have biases */
+    uint32_t unbiased;           /* MGV__UNBIASED_*: products of a DINO whose biases are not used, whether or not the files have some */
     int32_t tied;                /* the head's weights may be the embedding's */
     int32_t has_tower;           /* its files hold a vision tower */
     uint32_t rope_section[3];    /* pairs of a head that turn by (t, h, w), interleaved */
@@ -4147,25 +4151,25 @@ struct mgv__field {
     double least, most; /* of a number */
 };
 
-/* A null stands for a key that is not there. */
-static mgv_result mgv__fields_read(const mgv__field *fields, size_t count, void *target, char *object, const char *file, mgv_error *error) {
-    char *at = object + 1, *key, *value;
-    while (mgv__json_next(&at, &key, &value)) {
-        size_t i;
-        mgv_result result;
-        for (i = 0; i < count && !mgv__json_is(key, fields[i].key); i++) continue;
-        if (i == count || *value == 'n') continue;
-        result = (fields[i].read)(&fields[i], (char *)target + fields[i].offset, value, file, error);
-        if (result != MGV_OK) return result;
-    }
-    return MGV_OK;
-}
 static char *mgv__json_member(char *object, const char *name) {
     char *at = object + 1, *key, *value;
     while (mgv__json_next(&at, &key, &value)) {
         if (mgv__json_is(key, name)) return value;
     }
     return NULL;
+}
+static mgv_result mgv__read_step(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error);
+/* In the order of the table, whatever the file's is: of two keys for one value the later row is believed. A null stands for a key that
+   is not there, but for a step of preprocessing that is not done. */
+static mgv_result mgv__fields_read(const mgv__field *fields, size_t count, void *target, char *object, const char *file, mgv_error *error) {
+    size_t i;
+    for (i = 0; i < count; i++) {
+        char *value = mgv__json_member(object, fields[i].key);
+        const int absent = value == NULL || (*value == 'n' && fields[i].read != mgv__read_step);
+        mgv_result result = absent ? MGV_OK : (fields[i].read)(&fields[i], (char *)target + fields[i].offset, value, file, error);
+        if (result != MGV_OK) return result;
+    }
+    return MGV_OK;
 }
 
 static mgv_result mgv__read_integer(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
@@ -4264,6 +4268,25 @@ static mgv_result mgv__read_bool(const mgv__field *field, void *target, char *va
     memcpy(target, &truth, sizeof truth);
     return MGV_OK;
 }
+/* transformers, image_processing_utils.py: a null is kept against the class's own true, and is as good as false. */
+static mgv_result mgv__read_step(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    const int32_t undone = 0;
+    if (*value != 'n') return mgv__read_bool(field, target, value, file, error);
+    memcpy(target, &undone, sizeof undone);
+    return MGV_OK;
+}
+/* Whether products of MGV__UNBIASED_* have biases. */
+static mgv_result mgv__read_biased(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    const uint32_t which = (uint32_t)field->most;
+    int32_t biased = 0;
+    uint32_t unbiased;
+    mgv_result result = mgv__read_bool(field, &biased, value, file, error);
+    if (result != MGV_OK) return result;
+    memcpy(&unbiased, target, sizeof unbiased);
+    unbiased = biased ? unbiased & ~which : unbiased | which;
+    memcpy(target, &unbiased, sizeof unbiased);
+    return MGV_OK;
+}
 /* For what must be false: a step of preprocessing that is not there. */
 static mgv_result mgv__read_refused(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
     (void)target;
@@ -4351,20 +4374,26 @@ static const mgv__field mgv__dinov2_fields[] = { /* transformers, Dinov2Config a
     {"mlp_ratio", mgv__read_float, offsetof(mgv__config, mlp_ratio), 1e-3, 1024},
     {"use_swiglu_ffn", mgv__read_bool, offsetof(mgv__config, gated), 0, 0},
     {"num_register_tokens", mgv__read_integer, offsetof(mgv__config, registers), 0, 65536},
+    {"qkv_bias", mgv__read_biased, offsetof(mgv__config, unbiased), 0, MGV__UNBIASED_QUERY | MGV__UNBIASED_KEY | MGV__UNBIASED_VALUE},
 };
 static const mgv__field mgv__dinov3_fields[] = {
     {"image_size", mgv__read_side, offsetof(mgv__config, image_size), 1, 16384},
     {"use_gated_mlp", mgv__read_bool, offsetof(mgv__config, gated), 0, 0},
     {"num_register_tokens", mgv__read_integer, offsetof(mgv__config, registers), 0, 65536},
     {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
+    {"query_bias", mgv__read_biased, offsetof(mgv__config, unbiased), 0, MGV__UNBIASED_QUERY},
+    {"key_bias", mgv__read_biased, offsetof(mgv__config, unbiased), 0, MGV__UNBIASED_KEY},
+    {"value_bias", mgv__read_biased, offsetof(mgv__config, unbiased), 0, MGV__UNBIASED_VALUE},
+    {"proj_bias", mgv__read_biased, offsetof(mgv__config, unbiased), 0, MGV__UNBIASED_OUT},
+    {"mlp_bias", mgv__read_biased, offsetof(mgv__config, unbiased), 0, MGV__UNBIASED_MLP},
 };
 static const mgv__field mgv__qwen_fields[] = { /* transformers, Qwen3VLVisionConfig and Qwen2_5_VLVisionConfig */
     {"hidden_size", mgv__read_integer, offsetof(mgv__config, hidden), 1, 16384},
     {"intermediate_size", mgv__read_integer, offsetof(mgv__config, intermediate), 1, 65536},
     {"depth", mgv__read_integer, offsetof(mgv__config, layers), 1, 512},
     {"num_heads", mgv__read_integer, offsetof(mgv__config, heads), 1, 1024},
-    {"in_channels", mgv__read_integer, offsetof(mgv__config, channels), 1, 1024},
     {"in_chans", mgv__read_integer, offsetof(mgv__config, channels), 1, 1024},
+    {"in_channels", mgv__read_integer, offsetof(mgv__config, channels), 1, 1024},
     {"patch_size", mgv__read_side, offsetof(mgv__config, patch), 1, 1024},
     {"temporal_patch_size", mgv__read_side, offsetof(mgv__config, temporal_patch), 1, 64},
     {"spatial_merge_size", mgv__read_integer, offsetof(mgv__config, merge), 1, 64},
@@ -4493,7 +4522,7 @@ static const mgv__family mgv__families[] = {
      mgv__build_dinov2},
     {MGV_FAMILY_DINOV3, "DINOv3", {"dinov3_vit"}, {"dinov3_vit"}, MGV__FIELDS(mgv__image_fields), MGV__FIELDS(mgv__dinov3_fields),
      MGV__JSON({"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12, "num_attention_heads": 6, "image_size": 224,
-                "patch_size": 16, "hidden_act": "gelu", "layer_norm_eps": 1e-5, "rope_theta": 100}),
+                "patch_size": 16, "hidden_act": "gelu", "layer_norm_eps": 1e-5, "rope_theta": 100, "key_bias": false}),
      MGV__TABLE_AS_IT_IS, 1, 1,
      "DINOv3ViTImageProcessor", NULL, MGV__JSON({"image_processor": {"resample": 2}}), mgv__build_dinov3},
     {MGV_FAMILY_QWEN3_5, "Qwen3.5", {"qwen3_5", "qwen3_5_moe"}, {"qwen3_5_vision", "qwen3_5_moe_vision"},
@@ -5134,11 +5163,11 @@ static const mgv__field mgv__processor_fields[] = {
     {"pad_size", mgv__read_size, MGV__SETTING(pad_size), 1, 1e12},
     {"default_to_square", mgv__read_bool, MGV__SETTING(default_to_square), 0, 0},
     {"resample", mgv__read_integer, MGV__SETTING(pixels.resample), 0, 5},
-    {"do_resize", mgv__read_bool, MGV__SETTING(pixels.do_resize), 0, 0},
-    {"do_rescale", mgv__read_bool, MGV__SETTING(pixels.do_rescale), 0, 0},
-    {"do_normalize", mgv__read_bool, MGV__SETTING(pixels.do_normalize), 0, 0},
-    {"do_center_crop", mgv__read_bool, MGV__SETTING(do_center_crop), 0, 0},
-    {"do_pad", mgv__read_bool, MGV__SETTING(do_pad), 0, 0},
+    {"do_resize", mgv__read_step, MGV__SETTING(pixels.do_resize), 0, 0},
+    {"do_rescale", mgv__read_step, MGV__SETTING(pixels.do_rescale), 0, 0},
+    {"do_normalize", mgv__read_step, MGV__SETTING(pixels.do_normalize), 0, 0},
+    {"do_center_crop", mgv__read_step, MGV__SETTING(do_center_crop), 0, 0},
+    {"do_pad", mgv__read_step, MGV__SETTING(do_pad), 0, 0},
     {"rescale_factor", mgv__read_number, MGV__SETTING(pixels.rescale_factor), 1e-12, 1e12},
     {"image_mean", mgv__read_three_numbers, MGV__SETTING(pixels.mean), -1e6, 1e6},
     {"image_std", mgv__read_three_numbers, MGV__SETTING(pixels.std), 1e-6, 1e6},
@@ -7722,11 +7751,16 @@ static void mgv__push_layer_norm(mgv__builder *b, const mgv__layer_kind *kind, c
                    kind->flags & MGV__LAYER_RMS ? NULL : bias, b->config->epsilon);
 }
 
-/* stream += scale times the product of source. */
+/* Of a product among MGV__UNBIASED_*: bias of mgv__add_named_part. */
+static int mgv__layer_bias(const mgv__builder *b, const mgv__layer_kind *kind, uint32_t product) {
+    return b->config->unbiased & product ? 0 : kind->bias;
+}
+
+/* stream += scale times the product of source, which is one of MGV__UNBIASED_*. */
 static void mgv__push_residual(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers, const char *label,
-                               uint16_t source, const char *base, const char *scale) {
+                               uint32_t product, uint16_t source, const char *base, const char *scale) {
     mgv__op *op = mgv__push(b, MGV__OP_LINEAR, label, source, buffers->stream);
-    mgv__add_named_part(b, op, base, op->columns, kind->bias);
+    mgv__add_named_part(b, op, base, op->columns, mgv__layer_bias(b, kind, product));
     if (scale) op->channel_scale = mgv__bind_vector(b, scale, op->columns);
     op->add = buffers->stream;
 }
@@ -7735,9 +7769,9 @@ static void mgv__push_attention(mgv__builder *b, const mgv__layer_kind *kind, co
     const mgv__config *c = b->config;
     mgv__op *op = mgv__push(b, MGV__OP_LINEAR, "qkv", buffers->normed, buffers->qkv);
     if (kind->k) {
-        mgv__add_named_part(b, op, kind->q, c->hidden, kind->bias);
-        mgv__add_named_part(b, op, kind->k, c->hidden, kind->bias);
-        mgv__add_named_part(b, op, kind->v, c->hidden, kind->bias);
+        mgv__add_named_part(b, op, kind->q, c->hidden, mgv__layer_bias(b, kind, MGV__UNBIASED_QUERY));
+        mgv__add_named_part(b, op, kind->k, c->hidden, mgv__layer_bias(b, kind, MGV__UNBIASED_KEY));
+        mgv__add_named_part(b, op, kind->v, c->hidden, mgv__layer_bias(b, kind, MGV__UNBIASED_VALUE));
     } else {
         mgv__add_named_part(b, op, kind->q, op->columns, kind->bias);
     }
@@ -7755,20 +7789,21 @@ static void mgv__push_attention(mgv__builder *b, const mgv__layer_kind *kind, co
 }
 
 static void mgv__push_mlp(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers) {
+    const int bias = mgv__layer_bias(b, kind, MGV__UNBIASED_MLP);
     mgv__op *op = mgv__push(b, MGV__OP_LINEAR, kind->gate ? "gate, up" : "fc1", buffers->normed, buffers->mlp);
     op->activation = b->config->activation;
     if (kind->gate && strcmp(kind->gate, kind->up) == 0) {
-        mgv__add_named_part(b, op, kind->up, 2 * op->columns, kind->bias);
+        mgv__add_named_part(b, op, kind->up, 2 * op->columns, bias);
         op->part_columns[0] = op->part_columns[1] = op->columns;
         op->weight[1] = op->weight[0];
         op->bias[1] = op->bias[0];
         op->part_count = 2;
     } else {
-        if (kind->gate) mgv__add_named_part(b, op, kind->gate, op->columns, kind->bias);
-        mgv__add_named_part(b, op, kind->up, op->columns, kind->bias);
+        if (kind->gate) mgv__add_named_part(b, op, kind->gate, op->columns, bias);
+        mgv__add_named_part(b, op, kind->up, op->columns, bias);
     }
     op->gated = kind->gate != NULL;
-    mgv__push_residual(b, kind, buffers, kind->gate ? "down" : "fc2", buffers->mlp, kind->down, kind->scale[1]);
+    mgv__push_residual(b, kind, buffers, kind->gate ? "down" : "fc2", MGV__UNBIASED_MLP, buffers->mlp, kind->down, kind->scale[1]);
 }
 
 static void mgv__build_layer(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers, uint32_t layer,
@@ -7779,7 +7814,7 @@ static void mgv__build_layer(mgv__builder *b, const mgv__layer_kind *kind, const
     mgv__enter(b, (int32_t)layer, kind->scope);
     if (!post_norm) mgv__push_layer_norm(b, kind, &in, 0);
     mgv__push_attention(b, kind, &in, range);
-    mgv__push_residual(b, kind, &in, "out", in.attended, kind->out, kind->scale[0]);
+    mgv__push_residual(b, kind, &in, "out", MGV__UNBIASED_OUT, in.attended, kind->out, kind->scale[0]);
     mgv__push_layer_norm(b, kind, &in, !post_norm);
     mgv__push_mlp(b, kind, &in);
     if (post_norm) mgv__push_layer_norm(b, kind, &in, 1);
@@ -8296,7 +8331,7 @@ static void mgv__build_decoder_layer(mgv__builder *b, const mgv__layer_buffers *
     op = mgv__push_heads(b, MGV__OP_RECALL, "attention", buffers->qkv, buffers->attended);
     op->keys = keys;
     op->values = values;
-    mgv__push_residual(b, &kind, buffers, "out", buffers->attended, kind.out, NULL);
+    mgv__push_residual(b, &kind, buffers, "out", MGV__UNBIASED_OUT, buffers->attended, kind.out, NULL);
     kind.bias = 0;
     mgv__push_layer_norm(b, &kind, buffers, 1);
     mgv__push_mlp(b, &kind, buffers);

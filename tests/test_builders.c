@@ -442,6 +442,67 @@ static void test_two_towers(void **state) {
     release(&fake, &model);
 }
 
+/* Biases of a DINO are used where config.json says that there are some, whatever the files hold, as transformers does. */
+static void test_biases_follow_the_config(void **state) {
+    static const char *const names[2][6] = {
+        {"encoder.layer.0.attention.attention.query", "encoder.layer.0.attention.attention.key",
+         "encoder.layer.0.attention.attention.value", "encoder.layer.0.attention.output.dense", "encoder.layer.0.mlp.fc1",
+         "encoder.layer.0.mlp.fc2"},
+        {"layer.0.attention.q_proj", "layer.0.attention.k_proj", "layer.0.attention.v_proj", "layer.0.attention.o_proj",
+         "layer.0.mlp.up_proj", "layer.0.mlp.down_proj"}};
+    static const struct { const char *said, *used; } cases[] = { /* used: of the names above, in their order */
+        {"\"model_type\":\"dinov2\"", "111111"},
+        {"\"model_type\":\"dinov2\",\"qkv_bias\":true", "111111"},
+        {"\"model_type\":\"dinov2\",\"qkv_bias\":false", "000111"},
+        {"\"model_type\":\"dinov3_vit\"", "101111"}, /* of keys there is none unless it is said */
+        {"\"model_type\":\"dinov3_vit\",\"key_bias\":true", "111111"},
+        {"\"model_type\":\"dinov3_vit\",\"query_bias\":false", "001111"},
+        {"\"model_type\":\"dinov3_vit\",\"value_bias\":false", "100111"},
+        {"\"model_type\":\"dinov3_vit\",\"proj_bias\":false", "101011"},
+        {"\"model_type\":\"dinov3_vit\",\"mlp_bias\":false", "101100"},
+    };
+    size_t i, k;
+    (void)state;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int third = strstr(cases[i].said, "dinov3") != NULL;
+        char config[512], used[7] = "";
+        tower t;
+        fake_model fake;
+        mgv_model model;
+        mgv_error error;
+        memset(&t, 0, sizeof t);
+        t.family = third ? MGV_FAMILY_DINOV3 : MGV_FAMILY_DINOV2;
+        t.hidden = 64;
+        t.intermediate = 256;
+        t.layers = 1;
+        t.patch = 16;
+        t.side = 4;
+        t.prefix = "";
+        t.emit = emit;
+        t.user = &fake;
+        snprintf(config, sizeof config, "{%s,\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":1,"
+                 "\"intermediate_size\":256,\"image_size\":64,\"patch_size\":16,\"num_register_tokens\":0}", cases[i].said);
+        begin(&fake, config, "F32", 4);
+        tower_dino(&t);
+        for (k = 0; k < 6; k++) {
+            char bias[128];
+            uint64_t dims[1];
+            dims[0] = k == 4 ? 256 : 64;
+            snprintf(bias, sizeof bias, "%s.bias", names[third][k]);
+            emit(&fake, bias, dims, 1);
+        }
+        if (build(&fake, &model, &error) != MGV_OK) fail_msg("%s: %s", cases[i].said, error.message);
+        for (k = 0; k < model.program.op_count; k++) {
+            const mgv__op *op = &model.program.ops[k];
+            uint32_t part;
+            if (op->kind != MGV__OP_LINEAR || op->layer != 0) continue;
+            for (part = 0; part < op->part_count; part++) strcat(used, op->bias[part] == MGV__NO_TENSOR ? "0" : "1");
+        }
+        if (strcmp(used, cases[i].used) != 0) fail_msg("%s: %s, not %s", cases[i].said, used, cases[i].used);
+        release(&fake, &model);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_siglip_parameters_and_flops),
@@ -450,6 +511,7 @@ int main(void) {
         cmocka_unit_test(test_rotary_tables),
         cmocka_unit_test(test_config_and_tensors_disagree),
         cmocka_unit_test(test_two_towers),
+        cmocka_unit_test(test_biases_follow_the_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

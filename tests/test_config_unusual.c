@@ -440,10 +440,42 @@ static void thoughts_are_kept_since_the_last_question(void **state) {
     assert_non_null(strstr(text, "<|im_start|>assistant\nThis."));
 }
 
+/* Of two keys that say the same thing transformers believes one, wherever it stands. */
+static void the_newer_key_is_believed(void **state) {
+    static const struct { const char *config; float theta; } cases[] = {
+        {"{\"model_type\":\"qwen3_vl\",\"vision_config\":{\"rope_theta\":100,\"rope_parameters\":{\"rope_theta\":200}}}", 200},
+        {"{\"model_type\":\"qwen3_vl\",\"vision_config\":{\"rope_parameters\":{\"rope_theta\":200},\"rope_theta\":100}}", 200},
+        {"{\"model_type\":\"qwen2_vl\",\"vision_config\":{\"rope_parameters\":{\"rope_theta\":200},\"rope_theta\":100}}", 200},
+        {"{\"model_type\":\"qwen2_5_vl\",\"vision_config\":{\"rope_parameters\":{},\"rope_theta\":100}}", 100},
+        {"{\"model_type\":\"qwen2_5_vl\",\"vision_config\":{\"rope_parameters\":null,\"rope_theta\":100}}", 100},
+        {"{\"model_type\":\"qwen2_5_vl\",\"vision_config\":{}}", 10000},
+    };
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++)
+        if (good(cases[i].config, NULL, MGV_TOWER_VISION).rope_theta != cases[i].theta) fail_msg("%s", cases[i].config);
+    assert_int_equal(good("{\"model_type\":\"qwen2_5_vl\",\"vision_config\":{\"in_channels\":3,\"in_chans\":1}}", NULL,
+                          MGV_TOWER_VISION).channels, 3);
+}
+/* A step that is null is not done, though the processor's class does it; any other null is as if the key were not there. */
+static void null_steps_are_not_done(void **state) {
+    mgv__pixels_config done = good(CLIP, "{}", MGV_TOWER_VISION).pixels;
+    mgv__pixels_config undone = good(CLIP, "{\"do_resize\":null,\"do_rescale\":null,\"do_normalize\":null,\"resample\":null}",
+                                     MGV_TOWER_VISION).pixels;
+    (void)state;
+    assert_true(done.do_resize && done.do_rescale && done.do_normalize && done.crop_width == 224);
+    assert_true(!undone.do_resize && !undone.do_rescale && !undone.do_normalize);
+    assert_int_equal(undone.resample, done.resample);
+    undone = good(CLIP, "{\"do_center_crop\":null,\"size\":{\"height\":224,\"width\":224}}", MGV_TOWER_VISION).pixels;
+    assert_true(undone.crop_width == 0 && undone.crop_height == 0 && undone.do_resize);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(processors_are_read_so),
+        cmocka_unit_test(the_newer_key_is_believed),
+        cmocka_unit_test(null_steps_are_not_done),
         cmocka_unit_test(text_towers_are_read_so),
         cmocka_unit_test(language_models_are_read_so),
         cmocka_unit_test(names_of_the_hub_are_told_from_paths),

@@ -268,7 +268,7 @@ static void generation_says_what_the_files_say(void **state) {
          "\"typical_p\": \"x\"}");
     assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
     assert_int_equal(mgv_model_get_generation(model, &info), MGV_OK);
-    assert_string_equal(info.undone, "num_beams, no_repeat_ngram_size, suppress_tokens, typical_p");
+    assert_string_equal(info.undone, "num_beams, typical_p, no_repeat_ngram_size, suppress_tokens");
     mgv_model_close(model);
     edit(&d, "generation_config.json", "", every_undone);
     assert_int_equal(open_tower(&d, MGV_TOWER_LANGUAGE, &model, NULL), MGV_OK);
