@@ -1629,6 +1629,10 @@ MGV__SHARED uint32_t mgv__mx_column_sums(uint32_t columns) { return mgv__ceil_di
 
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
 MGV__SHARED uint32_t mgv__attends_online(uint32_t tokens, uint32_t head_dim) { return tokens > MGV__MAX_KEYS || head_dim != 64; }
+/* The pooling head does so where tokens are too many or rows have no block of columns a math group. */
+MGV__SHARED uint32_t mgv__pools_online(uint32_t tokens, uint32_t width) {
+    return tokens > MGV__MAX_KEYS || mgv__ceil_div(width, 64) < MGV__MATH_GROUPS;
+}
 
 /* Keys that attention and the pooling head hold at once: these, or as many as there can be. */
 MGV__SHARED uint32_t mgv__key_block(uint32_t tokens) {
@@ -1976,7 +1980,7 @@ MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
      >>files        where files come from; safetensors; a checkpoint of one or many shards  < json
      >>config       config.json, families, image processors and their files  < json files builders
      >>pixels       from pixels to patches: conversion, resize, normalisation  < config pixels-avx2
-     >>ops          a model is a list of operations over named buffers  < config
+     >>ops          a model is a list of operations over named buffers  < files config
      >>geometry     which token is where: positions, ranges of attention, window order  < config pixels ops
      >>builders     one function a model family: config + tensors in, list of operations out  < files config ops
      >>model        open, validate, close  < files config ops geometry builders tokenizer
@@ -6805,6 +6809,17 @@ static inline uint16_t mgv__bf16_round(float f) {
     if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(u >> 16 | 0x40u); /* NaN */
     return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
 }
+/* To nearest, ties to even; infinite beyond 65504. */
+static uint16_t mgv__f16_round(float f) {
+    const uint32_t sign = mgv__bits_of_float(f) >> 16 & 0x8000u, u = mgv__bits_of_float(f) & 0x7FFFFFFFu;
+    const float magnitude = mgv__float_of_bits(u), in_units = 0.5f + magnitude; /* rounds to units of 2^-24 */
+    if (magnitude >= 65520) return (uint16_t)(sign | 0x7C00u);
+    if (u < 0x38800000u) return (uint16_t)(sign | (mgv__bits_of_float(in_units) - 0x3F000000u)); /* less than 2^-14 */
+    return (uint16_t)(sign | (u - 0x38000000u + 0xFFFu + (u >> 13 & 1u)) >> 13);
+}
+/* As rows and weights are stored: bf16, or f16 where `half`. */
+static uint16_t mgv__round16(float f, int half) { return half ? mgv__f16_round(f) : mgv__bf16_round(f); }
+static float mgv__value16(uint16_t h, int half) { return half ? mgv__float_of_f16(h) : mgv__float_of_bf16(h); }
 
 /* E4M3 (OCP 8-bit Floating Point Specification 1.0): bias 7, up to 448, no infinity. To nearest, ties to even; 448 beyond. */
 static inline uint8_t mgv__e4m3_round(float f) {
@@ -7049,10 +7064,14 @@ static uint32_t mgv__op_part_row(const mgv__op *op, uint32_t part) {
 }
 
 /* Which buffers an operation reads. */
-/* The norm before operation i, where that reads nothing else and is of a layer; NULL: there is none. */
-static const mgv__op *mgv__op_norm(const mgv__program *program, uint32_t i) {
+/* The norm before operation i, where that reads nothing else; NULL: there is none. */
+static const mgv__op *mgv__op_norm_before(const mgv__program *program, uint32_t i) {
     const mgv__op *op = &program->ops[i], *before = i ? op - 1 : op;
-    return op->layer >= 0 && before->kind == MGV__OP_NORM && before->target == op->source ? before : NULL;
+    return before->kind == MGV__OP_NORM && before->target == op->source ? before : NULL;
+}
+/* The same of a layer. */
+static const mgv__op *mgv__op_norm(const mgv__program *program, uint32_t i) {
+    return program->ops[i].layer >= 0 ? mgv__op_norm_before(program, i) : NULL;
 }
 /* Whether operation i is one of those that a precision means. */
 static int mgv__op_takes_mx(const mgv__program *program, uint32_t i, mgv_precision precision) {
@@ -7062,14 +7081,22 @@ static int mgv__op_takes_mx(const mgv__program *program, uint32_t i, mgv_precisi
 }
 /* With a precision, rows of a tower are rounded as the GPU whose numbers it stands for rounds them: where an operation writes them they are
    float32, from which norms take their statistics and MXFP8 is rounded; who reads them otherwise has bf16. So is what products of tokens
-   read, and their weights; the pooling head's are left as they are. */
+   read, and their weights. Rows and weights of the pooling head's products are f16. */
 typedef int32_t mgv__rounding;
-enum { MGV__ROUND_NOT = 0, MGV__ROUND_BF16, MGV__ROUND_MX };
+enum { MGV__ROUND_NOT = 0, MGV__ROUND_BF16, MGV__ROUND_F16, MGV__ROUND_MX };
+/* Whether operation i is the pooling head's, but for rows that no kernel takes. */
+static int mgv__op_is_of_head(const mgv__program *program, uint32_t i) {
+    uint32_t k = i + 1;
+    if (program->ops[i].rows != MGV__ROWS_IMAGES) return 0;
+    while (k-- > 0 && program->ops[k].kind != MGV__OP_POOL) {}
+    return k <= i && program->ops[k].inner <= MGV__KERNEL_MAX_WIDTH;
+}
 static mgv__rounding mgv__op_rounding(const mgv__program *program, uint32_t i, mgv_precision precision) {
     const mgv__op *op = &program->ops[i];
     if (precision == MGV_PRECISION_AUTO) return MGV__ROUND_NOT;
     if (mgv__op_takes_mx(program, i, precision)) return MGV__ROUND_MX;
-    if (op->rows == MGV__ROWS_IMAGES) return MGV__ROUND_NOT;
+    if (op->rows == MGV__ROWS_IMAGES)
+        return op->kind != MGV__OP_NORM && mgv__op_is_of_head(program, i) ? (mgv__rounding)MGV__ROUND_F16 : (mgv__rounding)MGV__ROUND_NOT;
     if (op->kind == MGV__OP_ATTENTION || op->kind == MGV__OP_NORM) return MGV__ROUND_BF16;
     if (op->kind != MGV__OP_LINEAR || op->gated || op->fold != 1 || op->by_row) return MGV__ROUND_NOT;
     return MGV__ROUND_BF16;
@@ -7078,6 +7105,7 @@ static void mgv__round_rows(mgv__rounding rounding, float *x, size_t n) {
     size_t i;
     if (rounding == MGV__ROUND_MX) mgv__mx_round(x, n);
     for (i = 0; i < n && rounding == MGV__ROUND_BF16; i++) x[i] = mgv__float_of_bf16(mgv__bf16_round(x[i]));
+    for (i = 0; i < n && rounding == MGV__ROUND_F16; i++) x[i] = mgv__float_of_f16(mgv__f16_round(x[i]));
 }
 /* The first of them that is not known in MXFP8; op_count: all are. */
 static uint32_t mgv__op_without_mx(const mgv__program *program, mgv_precision precision) {
@@ -7113,7 +7141,9 @@ static int mgv__place_buffers(const mgv__program *program, const size_t *bytes, 
     memset(clash, 0, sizeof clash);
     for (i = program->op_count; i-- > 0;) {
         const mgv__op *op = &program->ops[i];
+        const mgv__op *norm = op->kind == MGV__OP_POOL ? mgv__op_norm_before(program, i) : NULL;
         uint32_t reads = mgv__op_reads(op);
+        if (norm) reads |= 1u << norm->source; /* with a precision the norm is folded in */
         for (k = 0; k < program->tap_count; k++)
             if (program->taps[k].op == i) live |= 1u << program->taps[k].buffer;
         clash[op->target] |= live | reads;
@@ -7135,6 +7165,90 @@ static int mgv__place_buffers(const mgv__program *program, const size_t *bytes, 
         if (end > *total) *total = end;
     }
     return 1;
+}
+
+/* ---- weights as the kernels have them ---- */
+
+static float mgv__tensor_value(const mgv__tensor *tensor, uint64_t i) { return mgv__element_value(tensor->dtype, tensor->data, i); }
+
+/* The next bf16 or f16 towards zero (away 0) or away from it (away 1). */
+static uint16_t mgv__pack_neighbour(uint16_t h, int away) { return (uint16_t)(away ? h + 1 : h - 1); }
+
+/* How far a rounded value is from the exact one, and the step to its neighbour beyond that. */
+static double mgv__pack_error(uint16_t h, int half, double exact, double *step) {
+    const float value = mgv__value16(h, half);
+    const double error = value - exact;
+    *step = (double)mgv__value16(mgv__pack_neighbour(h, (error > 0) == (value < 0)), half) - value;
+    return error;
+}
+
+/* Rounds a row of weights whose exact sum is zero so that the rounded sum is zero too, as nearly as the format allows: rounding to nearest
+   leaves a sum of some ulps, and those values take their other neighbour to which it costs least. Then a norm's mean cancels in the
+   product, whatever it is. */
+static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count, int half) {
+    double sum = 0, least, errors[MGV__KERNEL_MAX_WIDTH], steps[MGV__KERNEL_MAX_WIDTH];
+    uint32_t k;
+    for (k = 0; k < count; k++) {
+        out[k] = mgv__round16((float)exact[k], half);
+        sum += mgv__value16(out[k], half);
+        errors[k] = mgv__pack_error(out[k], half, exact[k], &steps[k]);
+    }
+    for (least = 0.45; least > 0; least -= 0.05) /* of an ulp: how far the rounding must have gone the same way as the sum */
+        for (k = 0; k < count; k++) {
+            /* most: what is told from their sign comes last */
+            if (fabs(steps[k]) > 1.5 * fabs(sum) || fabs(errors[k]) < least * fabs(steps[k])) continue;
+            if ((errors[k] > 0) != (sum > 0) || (out[k] & 0x7FFFu) == 0) continue;
+            out[k] = mgv__pack_neighbour(out[k], (steps[k] > 0) == (mgv__value16(out[k], half) > 0));
+            sum += steps[k];
+            errors[k] = mgv__pack_error(out[k], half, exact[k], &steps[k]);
+        }
+}
+
+/* A row of weights with the norm before it folded in: times gamma and `scale`, less its mean, since sum_k w_k (x_k - mean) =
+   sum_k (w_k - mean of w) x_k; beta NULL: an RMSNorm, which takes no mean off. Returns `shift` and beta's share of the bias. */
+static double mgv__fold_norm(const mgv__tensor *weight, uint64_t row, const mgv__tensor *gamma, const mgv__tensor *beta, double scale,
+                             double shift, double *folded) {
+    const uint32_t inner = (uint32_t)weight->shape[1];
+    double mean = 0;
+    uint32_t k;
+    for (k = 0; k < inner; k++) {
+        const double w = mgv__tensor_value(weight, row * inner + k);
+        if (beta) shift += w * mgv__tensor_value(beta, k);
+        folded[k] = w * mgv__tensor_value(gamma, k) * scale;
+        mean += folded[k] / inner;
+    }
+    for (k = 0; k < inner && beta; k++) folded[k] -= mean;
+    return shift;
+}
+
+/* One head's of the pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma, as bf16.
+   What is the same for all tokens is left out. centred: as the weights of a product with a folded norm; otherwise returns their sum. */
+static float mgv__round_scores(const mgv__op *pool, const mgv__tensor *tensors, const mgv__op *norm, uint32_t head, int centred,
+                               uint16_t *out) {
+    const uint32_t width = pool->inner, head_dim = pool->head_dim;
+    const mgv__tensor *in = &tensors[pool->weight[0]], *probe = &tensors[pool->probe], *gamma = &tensors[norm->weight[0]];
+    double sum = 0, mean = 0, u[MGV__KERNEL_MAX_WIDTH];
+    uint32_t j, k;
+    for (k = 0; k < width; k++) u[k] = 0;
+    for (j = head * head_dim; j < (head + 1) * head_dim; j++) {
+        double q = pool->bias[0] == MGV__NO_TENSOR ? 0 : mgv__tensor_value(&tensors[pool->bias[0]], j);
+        for (k = 0; k < width; k++) q += (double)mgv__tensor_value(in, (uint64_t)j * width + k) * mgv__tensor_value(probe, k);
+        for (k = 0; k < width; k++) u[k] += q * mgv__tensor_value(in, (uint64_t)(width + j) * width + k);
+    }
+    for (k = 0; k < width; k++) {
+        u[k] *= mgv__softmax_scale(pool->scale) * mgv__tensor_value(gamma, k);
+        mean += u[k] / width;
+    }
+    if (centred) {
+        for (k = 0; k < width; k++) u[k] -= mean;
+        mgv__pack_centred(out, u, width, 0);
+        return 0;
+    }
+    for (k = 0; k < width; k++) {
+        out[k] = mgv__bf16_round((float)u[k]);
+        sum += mgv__float_of_bf16(out[k]);
+    }
+    return (float)sum;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -9602,7 +9716,7 @@ typedef struct mgv__cpu_job {
     const mgv__op *op;
     const mgv__cpu_kernels *kernels;
     mgv__rounding rounding;
-    const mgv__op *norm;   /* linear, in MXFP8: the norm that is folded in; NULL: none */
+    const mgv__op *norm;   /* in MXFP8 and in the pooling head: the norm that is folded in; NULL: none */
     mgv_task task;
     uint32_t tasks;
     uint64_t most;         /* work of a task in a step */
@@ -9769,7 +9883,8 @@ static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns
    Products of two rounded numbers are exact in float32, so that only the order of their sums is another than a GPU's. In MXFP8 a row x of
    the stream is rounded as it is, before the norm, whose gamma and beta are in weights and bias: with W the weights times gamma, centred,
    since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k, and Q what rounding makes,
-       y = rstd (Q(x) . Q(W) - mean(x) sum_k Q(W)_k) + bias. */
+       y = rstd (Q(x) . Q(W) - mean(x) sum_k Q(W)_k) + bias.
+   In f16 a row of weights is rounded so that its sum vanishes (mgv__pack_centred). */
 
 /* What queries are multiplied by before they are rounded, and attention's other columns are not: of column `column` that op writes. */
 static float mgv__cpu_query_factor(const mgv__cpu_job *job, uint32_t column) {
@@ -9778,9 +9893,10 @@ static float mgv__cpu_query_factor(const mgv__cpu_job *job, uint32_t column) {
     if (next == program->ops + program->op_count || next->kind != MGV__OP_ATTENTION || next->source != op->target) return 0;
     return column < op->columns / 3 ? (float)mgv__query_scale(next->scale, next->head_dim) : 1;
 }
-/* What a row of weights is multiplied by before it is rounded: as when weights are packed for a GPU, but for powers of two. */
+/* What a row of weights is multiplied by before it is rounded: as when weights are packed for a GPU. */
 static float mgv__cpu_weight_factor(const mgv__cpu_job *job, uint32_t column) {
     float factor = mgv__cpu_query_factor(job, column);
+    if (job->rounding == MGV__ROUND_F16 && job->op->activation != MGV__ACT_NONE) factor = 0.5f; /* tiny ones have fewer bits */
     if (job->op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, job->op->channel_scale, column, &factor, 1);
     return factor != 0 ? factor : 1;
 }
@@ -9826,6 +9942,18 @@ static void mgv__cpu_round_patch_weights(const mgv__pixels_config *pixels, uint3
     }
 }
 
+/* Weights [k, k + depth) of a column with the norm folded in, in f16. */
+static void mgv__cpu_centred_weights(const mgv__cpu_job *job, const mgv__tensor *weight, uint32_t column, float factor, size_t k,
+                                     uint32_t depth, float *row) {
+    const mgv__tensor *tensors = job->run->tensors;
+    double folded[MGV__KERNEL_MAX_WIDTH];
+    uint16_t rounded[MGV__KERNEL_MAX_WIDTH];
+    uint32_t i;
+    (void)mgv__fold_norm(weight, column, &tensors[job->norm->weight[0]], &tensors[job->norm->bias[0]], (double)factor, 0, folded);
+    mgv__pack_centred(rounded, folded, job->op->inner, 1);
+    for (i = 0; i < depth; i++) row[i] = mgv__float_of_f16(rounded[k + i]);
+}
+
 /* Packs one pass of some columns, `first` the first of the target's. */
 static void mgv__cpu_rounded_pack(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight,
                                   uint32_t column, uint32_t columns, uint32_t first, size_t k, uint32_t depth) {
@@ -9838,6 +9966,10 @@ static void mgv__cpu_rounded_pack(const mgv__cpu_job *job, const mgv__cpu_linear
         for (in_panel = 0; in_panel < count; in_panel++) {
             const uint32_t at = j + in_panel;
             float *row = rounded->rows + (size_t)in_panel * depth, sum = 0;
+            if (job->norm && job->rounding == MGV__ROUND_F16) {
+                mgv__cpu_centred_weights(job, weight, column + at, mgv__cpu_weight_factor(job, first + at), k, depth, row);
+                continue;
+            }
             mgv__cpu_rounded_load(job, rounded, weight, column + at, k, depth, at == 0, row);
             mgv__mx_weights(row, job->norm ? rounded->gamma : NULL, rounded->mean[at], mgv__cpu_weight_factor(job, first + at), depth);
             if (patches) mgv__cpu_round_patch_weights(job->run->pixels, job->op->inner, k, depth, row);
@@ -10054,6 +10186,7 @@ static void mgv__cpu_linear_finish(const mgv__cpu_job *job, const mgv__cpu_linea
     const mgv__buffer_desc *buffers = job->run->program->buffers;
     const size_t target_stride = buffers[op->target].columns;
     const uint32_t columns = c->count, padded = mgv__cpu_round_up(columns, kernels->panel), at = c->part_column + c->column;
+    const mgv__rounding stored = job->rounding == MGV__ROUND_F16 ? job->rounding : (mgv__rounding)MGV__ROUND_BF16; /* residuals are */
     uint32_t i;
     mgv__cpu_load(job, op->bias[c->part], mgv__op_part_row(op, c->part) + c->column, scratch->bias, columns);
     memset(scratch->bias + columns, 0, (padded - columns) * sizeof(float));
@@ -10081,7 +10214,7 @@ static void mgv__cpu_linear_finish(const mgv__cpu_job *job, const mgv__cpu_linea
             const float *add = job->run->buffers[op->add] + (first_row + i) * (size_t)buffers[op->add].columns + at;
             if (job->rounding) {
                 memmove(target, add, columns * sizeof(*target));
-                mgv__round_rows(MGV__ROUND_BF16, target, columns);
+                mgv__round_rows(stored, target, columns);
                 add = target;
             }
             kernels->add(target, x, add, columns);
@@ -10449,7 +10582,9 @@ typedef struct mgv__cpu_pool_scratch {
     float *row, *u, *mean; /* [inner] */
     float *bias;           /* [MGV__MAX_HEAD_DIM] */
     float *total;
+    float *sum, *offset;   /* with a precision: of u; what the tokens' means take off the sums */
     float *scores;         /* [tokens, padded] */
+    float *statistics;     /* with a precision: mean and reciprocal deviation of each token */
 } mgv__cpu_pool_scratch;
 
 /* u = Wk^T q: see mgv__cpu_pool_head. */
@@ -10469,6 +10604,14 @@ static void mgv__cpu_pool_query(const mgv__cpu_job *job, const mgv__cpu_pool_scr
     }
 }
 
+static void mgv__cpu_pool_softmax(const mgv__cpu_kernels *kernels, const mgv__cpu_pool_scratch *s, uint32_t tokens, uint32_t padded) {
+    float max = MGV__CPU_NO_SCORE;
+    uint32_t i;
+    for (i = tokens; i < padded; i++) s->scores[i] = MGV__CPU_NO_SCORE;
+    *s->total = 0.0f;
+    kernels->softmax(s->scores, padded, &max, s->total);
+}
+
 /* The head's values from the weighted mean of the tokens. */
 static void mgv__cpu_pool_values(const mgv__cpu_job *job, const mgv__cpu_pool_scratch *s, size_t first) {
     const mgv__op *op = job->op;
@@ -10478,8 +10621,70 @@ static void mgv__cpu_pool_values(const mgv__cpu_job *job, const mgv__cpu_pool_sc
     mgv__cpu_load(job, op->bias[0], 2 * inner + first, s->bias, op->head_dim);
     for (j = 0; j < op->head_dim; j++) {
         mgv__cpu_load(job, op->weight[0], (2 * inner + first + j) * inner, s->row, inner);
+        mgv__round_rows(job->rounding, s->row, inner);
         job->run->buffers[op->target][first + j] = job->kernels->dot(s->row, s->mean, inner) + s->bias[j];
     }
+}
+
+/* With a precision, as kernels/sm_90a/siglip_head/pool.cuh has it: the norm is folded into scores and weights, so that tokens are those
+   of the stream; bf16 are these, the scoring vectors, and a token's weight, its power of two times its reciprocal deviation. The powers
+   are below the largest score of the tokens so far, MGV__ONLINE_KEYS at a time, or, where all are taken at once, below the next whole
+   number, so that it is the same weight whichever tokens that is the largest score of. */
+static int mgv__cpu_pools_online(const mgv__cpu_job *job) {
+    return (int)mgv__pools_online(job->run->geometry->grid.tokens, job->op->inner);
+}
+static void mgv__cpu_pool_vector(const mgv__cpu_job *job, const mgv__cpu_pool_scratch *s, uint32_t head) {
+    uint16_t u[MGV__KERNEL_MAX_WIDTH];
+    uint32_t k;
+    *s->sum = mgv__round_scores(job->op, job->run->tensors, job->norm, head, mgv__cpu_pools_online(job), u);
+    for (k = 0; k < job->op->inner; k++) s->u[k] = mgv__float_of_bf16(u[k]);
+}
+/* Token i as the kernel reads it, to s->row. */
+static void mgv__cpu_pool_token(const mgv__cpu_job *job, const mgv__cpu_pool_scratch *s, uint32_t i) {
+    const size_t inner = job->op->inner;
+    memcpy(s->row, job->run->buffers[job->norm->source] + i * inner, inner * sizeof *s->row);
+    mgv__round_rows(MGV__ROUND_BF16, s->row, inner);
+}
+static float mgv__cpu_pool_score(const mgv__cpu_job *job, const mgv__cpu_pool_scratch *s, uint32_t i) {
+    float *mean = s->statistics + 2 * (size_t)i, *rstd = mean + 1;
+    mgv__cpu_row_statistics(job, job->norm, job->run->buffers[job->norm->source] + (size_t)i * job->op->inner, i, mean, rstd);
+    mgv__cpu_pool_token(job, s, i);
+    return *rstd * (job->kernels->dot(s->row, s->u, job->op->inner) - *mean * *s->sum);
+}
+/* Scores -> weights of the tokens, their total before they are rounded, and the offset. */
+static void mgv__cpu_pool_weights(const mgv__cpu_job *job, const mgv__cpu_pool_scratch *s, uint32_t tokens) {
+    const int online = mgv__cpu_pools_online(job);
+    const uint32_t block = online ? (uint32_t)MGV__ONLINE_KEYS : tokens;
+    float most = MGV__CPU_NO_SCORE;
+    uint32_t i, k;
+    *s->total = *s->offset = 0.0f;
+    for (i = 0; i < tokens; i += block) {
+        const uint32_t end = mgv__cpu_min(i + block, tokens);
+        const float before = most;
+        float factor;
+        for (k = i; k < end; k++) most = s->scores[k] > most ? s->scores[k] : most;
+        if (!online) most = ceilf(most);
+        factor = exp2f(before - most);
+        job->kernels->scale(s->scores, s->scores, factor, i);
+        *s->total *= factor;
+        *s->offset *= factor;
+        for (k = i; k < end; k++) {
+            const float p = exp2f(s->scores[k] - most);
+            s->scores[k] = mgv__float_of_bf16(mgv__bf16_round(p * s->statistics[2 * (size_t)k + 1]));
+            *s->total += p;
+            *s->offset += s->scores[k] * s->statistics[2 * (size_t)k];
+        }
+    }
+}
+/* The weighted mean of the normalised tokens, as f16. */
+static void mgv__cpu_pool_normalise(const mgv__cpu_job *job, const mgv__cpu_pool_scratch *s) {
+    const uint32_t inner = job->op->inner;
+    uint32_t k;
+    mgv__cpu_load(job, job->norm->weight[0], 0, s->u, inner);
+    mgv__cpu_load(job, job->norm->bias[0], 0, s->row, inner);
+    for (k = 0; k < inner; k++) s->mean[k] = (s->mean[k] - *s->offset) / *s->total * s->u[k] + s->row[k];
+    mgv__round_rows(MGV__ROUND_F16, s->mean, inner);
+    *s->total = 1.0f;
 }
 
 /* One head. The probe does not depend on the picture, so a head's scores are y . u with u = Wk^T q (the bias of the
@@ -10499,20 +10704,31 @@ static void mgv__cpu_pool_head(const mgv__cpu_job *job, mgv__cpu_turns *turns, u
     s.mean = s.u + inner;
     s.bias = s.mean + inner;
     s.total = s.bias + MGV__MAX_HEAD_DIM;
-    s.scores = s.total + 1;
-    if (mgv__cpu_turn(turns, 2 * weights)) mgv__cpu_pool_query(job, &s, first);
+    s.sum = s.total + 1;
+    s.offset = s.sum + 1;
+    s.scores = s.offset + 1;
+    s.statistics = s.scores + padded;
+    if (mgv__cpu_turn(turns, 2 * weights)) {
+        if (job->rounding) mgv__cpu_pool_vector(job, &s, head);
+        else mgv__cpu_pool_query(job, &s, first);
+    }
     for (i = 0; i < tokens; i++)
-        if (mgv__cpu_turn(turns, token)) s.scores[i] = kernels->dot(y + i * stride, s.u, inner);
+        if (mgv__cpu_turn(turns, token))
+            s.scores[i] = job->rounding ? mgv__cpu_pool_score(job, &s, i) : kernels->dot(y + i * stride, s.u, inner);
     if (mgv__cpu_turn(turns, (uint64_t)padded * MGV__CPU_MOVE)) {
-        float max = MGV__CPU_NO_SCORE;
-        for (i = tokens; i < padded; i++) s.scores[i] = MGV__CPU_NO_SCORE;
-        *s.total = 0.0f;
-        kernels->softmax(s.scores, padded, &max, s.total);
+        if (job->rounding) mgv__cpu_pool_weights(job, &s, tokens);
+        else mgv__cpu_pool_softmax(kernels, &s, tokens, padded);
         memset(s.mean, 0, inner * sizeof(*s.mean));
     }
     for (i = 0; i < tokens; i++)
-        if (mgv__cpu_turn(turns, token)) kernels->add_scaled(s.mean, s.scores[i], y + i * stride, inner);
-    if (mgv__cpu_turn(turns, weights)) mgv__cpu_pool_values(job, &s, first);
+        if (mgv__cpu_turn(turns, token)) {
+            if (job->rounding) mgv__cpu_pool_token(job, &s, i);
+            kernels->add_scaled(s.mean, s.scores[i], job->rounding ? s.row : y + i * stride, inner);
+        }
+    if (mgv__cpu_turn(turns, weights)) {
+        if (job->rounding) mgv__cpu_pool_normalise(job, &s);
+        mgv__cpu_pool_values(job, &s, first);
+    }
 }
 
 static void mgv__cpu_pool_task(void *context, uint32_t index) {
@@ -10777,7 +10993,7 @@ static void mgv__cpu_begin(mgv__cpu_job *job, const mgv__cpu_run *run, const mgv
     if (run->precision != MGV_PRECISION_AUTO) {
         i = (uint32_t)(op - run->program->ops);
         job->rounding = mgv__op_rounding(run->program, i, run->precision);
-        job->norm = job->rounding == MGV__ROUND_MX ? mgv__op_norm(run->program, i) : NULL;
+        if (job->rounding == MGV__ROUND_MX || job->rounding == MGV__ROUND_F16) job->norm = mgv__op_norm_before(run->program, i);
     }
     job->rows = mgv__geometry_rows(run->geometry, op->rows);
     elements = (uint64_t)job->rows * op->columns;
@@ -10847,7 +11063,7 @@ static int mgv__cpu_scratch_bytes(const mgv__program *program, uint32_t max_toke
         case MGV__OP_ATTENTION: fixed = MGV__CPU_ATTENTION_FLOATS; break;
         case MGV__OP_POOL:
             rows = 3;
-            if (!mgv__add(max_tokens, MGV__CPU_MAX_PADDED_HEAD + 1, &fixed)) return 0;
+            if (!mgv__mul(max_tokens, 3, &fixed) || !mgv__add(fixed, MGV__CPU_MAX_PADDED_HEAD + 3, &fixed)) return 0;
             break;
         default: break;
         }
@@ -11534,10 +11750,7 @@ static uint32_t mgv__plan_weight_map(mgv__plan *plan, uint32_t pack, uint32_t bo
 
 static int mgv__plan_is_online(const mgv__plan *plan) { return plan->varlen || mgv__attends_online(plan->tokens, plan->head_dim); }
 
-/* The pooling head finds all scores of an image at once, unless tokens are too many or rows have no block of columns a math group. */
-static int mgv__plan_pools_online(const mgv__plan *plan) {
-    return plan->varlen || plan->tokens > MGV__MAX_KEYS || mgv__ceil_div(plan->width, 64) < MGV__MATH_GROUPS;
-}
+static int mgv__plan_pools_online(const mgv__plan *plan) { return plan->varlen || mgv__pools_online(plan->tokens, plan->width); }
 
 /* The pooling head for few images: each CTA has some tokens of one. Parts of an image. It is other arithmetic than for many images: model
    and number of images choose it, never the card. */
@@ -12446,6 +12659,11 @@ static void mgv__plan_place_rows(mgv__plan *plan) {
     }
 }
 
+/* Of the head's rows: by a GEMV's strips; by parts of 64 columns of 64 images together, which are those of eight images. */
+static uint64_t mgv__plan_head_stats_bytes(const mgv__plan *plan) {
+    const uint32_t pictures = mgv__plan_room_pictures(plan);
+    return (uint64_t)(pictures < 8 ? 8 : pictures) * mgv__ceil_div(plan->width, 64) * 64;
+}
 /* Rows in MXFP8, and behind them the scales of all row tiles that groups can have. */
 static void mgv__plan_place_mx(mgv__plan *plan) {
     const uint64_t rows = (uint64_t)plan->room_images * plan->tokens, row_tiles = plan->room_tiles / 2;
@@ -12576,8 +12794,7 @@ static void mgv__plan_place_arena(mgv__plan *plan) {
     at = 0;
     for (i = 0; i < MGV__DEVICE_BUFFER_COUNT; i++) plan->buffers[i].offset = mgv__plan_place(&at, 1024, plan->buffers[i].bytes, 1);
     plan->stats_offset = mgv__plan_place(&at, 1024, mgv__plan_stream_stats(plan), 4);
-    /* the head's: by a GEMV's strips; by parts of 64 columns of 64 images together, which are those of eight images */
-    at += (uint64_t)(mgv__plan_room_pictures(plan) < 8 ? 8 : mgv__plan_room_pictures(plan)) * mgv__ceil_div(plan->width, 64) * 64;
+    at += mgv__plan_head_stats_bytes(plan);
     plan->vectors_offset = mgv__plan_place(&at, 1024, plan->vector_count, 4);
     plan->weights_offset = mgv__plan_place(&at, 1024, plan->weight_bytes, 1);
     plan->counters_bytes = 0;
@@ -13945,19 +14162,6 @@ static mgv_result mgv__plan_validate(const mgv__plan *plan, uint32_t *counts, mg
 
 /* --- packed weights ------------------------------------------------------------------------------------------- */
 
-/* To nearest, ties to even; infinite beyond 65504. */
-static uint16_t mgv__f16_round(float f) {
-    const uint32_t sign = mgv__bits_of_float(f) >> 16 & 0x8000u, u = mgv__bits_of_float(f) & 0x7FFFFFFFu;
-    const float magnitude = mgv__float_of_bits(u), in_units = 0.5f + magnitude; /* rounds to units of 2^-24 */
-    if (magnitude >= 65520) return (uint16_t)(sign | 0x7C00u);
-    if (u < 0x38800000u) return (uint16_t)(sign | (mgv__bits_of_float(in_units) - 0x3F000000u)); /* less than 2^-14 */
-    return (uint16_t)(sign | (u - 0x38000000u + 0xFFFu + (u >> 13 & 1u)) >> 13);
-}
-/* As rows and weights are stored: bf16, or f16 where `half`. */
-static uint16_t mgv__round16(float f, int half) { return half ? mgv__f16_round(f) : mgv__bf16_round(f); }
-static float mgv__value16(uint16_t h, int half) { return half ? mgv__float_of_f16(h) : mgv__float_of_bf16(h); }
-static float mgv__tensor_value(const mgv__tensor *tensor, uint64_t i) { return mgv__element_value(tensor->dtype, tensor->data, i); }
-
 /* Some rows of one pack, which lie one after the other in memory: what is packed at a time, by any number of threads. */
 typedef struct mgv__packer {
     const mgv__plan *plan;
@@ -13974,39 +14178,6 @@ static uint16_t *mgv__packer_row(const mgv__packer *p, const mgv__plan_op *op, u
 }
 static float mgv__packer_bias(const mgv__packer *p, uint32_t tensor, uint32_t i) {
     return tensor == MGV__NO_TENSOR ? 0 : mgv__tensor_value(&p->tensors[tensor], i);
-}
-
-/* The next bf16 or f16 towards zero (away 0) or away from it (away 1). */
-static uint16_t mgv__pack_neighbour(uint16_t h, int away) { return (uint16_t)(away ? h + 1 : h - 1); }
-
-/* How far a rounded value is from the exact one, and the step to its neighbour beyond that. */
-static double mgv__pack_error(uint16_t h, int half, double exact, double *step) {
-    const float value = mgv__value16(h, half);
-    const double error = value - exact;
-    *step = (double)mgv__value16(mgv__pack_neighbour(h, (error > 0) == (value < 0)), half) - value;
-    return error;
-}
-
-/* Rounds a row of weights whose exact sum is zero so that the rounded sum is zero too, as nearly as the format allows: rounding to nearest
-   leaves a sum of some ulps, and those values take their other neighbour to which it costs least. Then a norm's mean cancels in the
-   product, whatever it is. */
-static void mgv__pack_centred(uint16_t *out, const double *exact, uint32_t count, int half) {
-    double sum = 0, least, errors[MGV__PLAN_MAX_WIDTH], steps[MGV__PLAN_MAX_WIDTH];
-    uint32_t k;
-    for (k = 0; k < count; k++) {
-        out[k] = mgv__round16((float)exact[k], half);
-        sum += mgv__value16(out[k], half);
-        errors[k] = mgv__pack_error(out[k], half, exact[k], &steps[k]);
-    }
-    for (least = 0.45; least > 0; least -= 0.05) /* of an ulp: how far the rounding must have gone the same way as the sum */
-        for (k = 0; k < count; k++) {
-            /* most: what is told from their sign comes last */
-            if (fabs(steps[k]) > 1.5 * fabs(sum) || fabs(errors[k]) < least * fabs(steps[k])) continue;
-            if ((errors[k] > 0) != (sum > 0) || (out[k] & 0x7FFFu) == 0) continue;
-            out[k] = mgv__pack_neighbour(out[k], (steps[k] > 0) == (mgv__value16(out[k], half) > 0));
-            sum += steps[k];
-            errors[k] = mgv__pack_error(out[k], half, exact[k], &steps[k]);
-        }
 }
 
 static double mgv__pack_query_scale(const mgv__plan *plan) { return mgv__query_scale(plan->scale, plan->head_dim); }
@@ -14084,20 +14255,14 @@ static void mgv__pack_row(const mgv__packer *p, const mgv__plan_op *op, uint32_t
     uint16_t *out = mgv__packer_row(p, op, target_row);
     const double scale = mgv__pack_scale(p, op, target_row);
     const int half = (op->kernel.flags & MGV__KERNEL_HALF) != 0;
-    double mean = 0, shift = bias, centred[MGV__PLAN_MAX_WIDTH];
+    double shift = bias, centred[MGV__PLAN_MAX_WIDTH];
     uint32_t k;
     const int mx = (op->kernel.flags & MGV__KERNEL_MX) != 0;
     if (mx) mgv__pack_row_mx(p, op, target_row, weight, weight_row, gamma);
     for (k = 0; k < inner && !gamma && !mx; k++)
         out[k] = mgv__round16((float)(mgv__tensor_value(weight, weight_row * inner + k) * scale), half);
-    for (k = 0; k < inner && gamma; k++) {
-        const double w = mgv__tensor_value(weight, weight_row * inner + k);
-        if (beta) shift += w * mgv__tensor_value(beta, k);
-        centred[k] = w * mgv__tensor_value(gamma, k) * scale;
-        mean += centred[k] / inner;
-        if (!beta) out[k] = mgv__round16((float)centred[k], half);
-    }
-    for (k = 0; k < inner && beta; k++) centred[k] -= mean;
+    if (gamma) shift = mgv__fold_norm(weight, weight_row, gamma, beta, scale, shift, centred);
+    for (k = 0; k < inner && gamma && !beta; k++) out[k] = mgv__round16((float)centred[k], half);
     if (beta && !mx) mgv__pack_centred(out, centred, inner, half);
     p->vectors[op->bias + target_row] = (float)(shift * scale);
 }
@@ -14248,33 +14413,10 @@ static void mgv__pack_norm(const mgv__packer *p, uint32_t op, uint32_t vector) {
 /* One head's of the pooling head's scoring vectors: u_h = Wk_h^T (Wq_h probe + bq_h) scale log2 e, times the last norm's gamma. What is the
    same for all tokens is left out. As the weights of a product with a folded norm they are centred; otherwise their sums are kept. */
 static void mgv__pack_scores(const mgv__packer *p, const mgv__plan_op *op, uint32_t head) {
-    const mgv__plan *plan = p->plan;
-    const mgv__op *from = &plan->program->ops[op->end - 1], *norm = &plan->program->ops[op->norm];
-    const uint32_t width = plan->width, head_dim = plan->head_dim;
-    const mgv__tensor *in = &p->tensors[from->weight[0]], *probe = &p->tensors[from->probe], *gamma = &p->tensors[norm->weight[0]];
+    const mgv__op *from = &p->plan->program->ops[op->end - 1], *norm = &p->plan->program->ops[op->norm];
     uint16_t *out = mgv__packer_row(p, op, head);
-    double sum = 0, mean = 0, u[MGV__PLAN_MAX_WIDTH];
-    uint32_t j, k;
-    for (k = 0; k < width; k++) u[k] = 0;
-    for (j = head * head_dim; j < (head + 1) * head_dim; j++) {
-        double q = mgv__packer_bias(p, from->bias[0], j);
-        for (k = 0; k < width; k++) q += (double)mgv__tensor_value(in, (uint64_t)j * width + k) * mgv__tensor_value(probe, k);
-        for (k = 0; k < width; k++) u[k] += q * mgv__tensor_value(in, (uint64_t)(width + j) * width + k);
-    }
-    for (k = 0; k < width; k++) {
-        u[k] *= mgv__softmax_scale(from->scale) * mgv__tensor_value(gamma, k);
-        mean += u[k] / width;
-    }
-    if (op->kernel.flags & MGV__KERNEL_FOLD_NORM) {
-        for (k = 0; k < width; k++) u[k] -= mean;
-        mgv__pack_centred(out, u, width, 0);
-        return;
-    }
-    for (k = 0; k < width; k++) {
-        out[k] = mgv__bf16_round((float)u[k]);
-        sum += mgv__float_of_bf16(out[k]);
-    }
-    p->vectors[op->column_sums + head] = (float)sum;
+    if (op->kernel.flags & MGV__KERNEL_FOLD_NORM) mgv__round_scores(from, p->tensors, norm, head, 1, out);
+    else p->vectors[op->column_sums + head] = mgv__round_scores(from, p->tensors, norm, head, 0, out);
 }
 
 /* Device memory that an engine takes, with room to align its start. */
@@ -19063,8 +19205,8 @@ MEGAVIT_API mgv_result mgv_model_region(const mgv_model *model, const mgv_image 
    With a precision the CPU rounds rows and weights as the GPU does, and norms take the GPU's own statistics. What is left is the order of
    sums: K terms may be off by K 2^-23 of their magnitudes on both sides together, and tanh by 2^-11. That moves few results to the other
    neighbour: of bf16 a step of 2^-8, at most one in 64 of them in L2; of E4M3 one of 2^-3 at most, one in a hundred. A result that is
-   further off than its neighbour is bad, if its terms do not account for it; so is a scale that those of its block do not. The pooling
-   head, which the CPU does not round, is compared as without a precision. */
+   further off than its neighbour is bad, if its terms do not account for it; so is a scale that those of its block do not. In the pooling
+   head a step is one of f16, 2^-11. */
 
 /* Bytes are copied or widened, and one fp32 sum stands against another. */
 #define MGV__VALIDATION_EXACT 1e-6
@@ -19145,7 +19287,7 @@ typedef struct mgv__validator {
     uint8_t *result;           /* what it leaves on the card, all pictures, */
     uint8_t *result_mx;        /* and what of that is MXFP8 */
     float *stats, *statistics; /* the card's, of parts of rows; mean and reciprocal deviation of each row of a picture */
-    int32_t takes_statistics;  /* the operation at hand does */
+    const mgv__plan_op *normaliser; /* whose statistics the operation at hand takes; NULL: it takes none */
     float *wide, *whole;       /* one picture's rows in float32; what the GPU's whole encode gives, [image_count, rows, hidden] */
     mgv_validation_report *report;
     void *user;
@@ -19260,22 +19402,28 @@ static void mgv__validation_widen_mx(const mgv__validator *v, const mgv__kernel_
                      mgv__mx_scale_value(mgv__validation_mx_scale(b, op, input->rows, row, i));
 }
 
-/* Means and reciprocal standard deviations of a picture's rows, as row_statistics of the kernels puts them together. */
-static void mgv__validation_find_statistics(const mgv__validator *v, const mgv__kernel_op *op, uint32_t image) {
-    const uint32_t inner = op->inner, first = v->first_token[image];
+/* Means and reciprocal standard deviations of a picture's rows, as row_statistics and gemv_rstd of the kernels put them together. */
+static void mgv__validation_find_statistics(const mgv__validator *v, const mgv__plan_op *normaliser, uint32_t image) {
+    const mgv__kernel_op *op = &normaliser->kernel;
+    const int strips = op->kind == MGV__KERNEL_GEMV;
+    const uint32_t inner = op->inner, columns = strips ? (uint32_t)MGV__GEMV_STRIP : op->stats_columns;
+    const uint32_t first = normaliser->of_images ? image : v->first_token[image];
+    const uint32_t rows = normaliser->of_images ? 1 : v->first_token[image + 1] - first;
+    const size_t step = strips ? 2 : 2 * MGV__STATS_ROWS;
     uint32_t row, part;
-    for (row = 0; row < v->first_token[image + 1] - first; row++) {
+    for (row = 0; row < rows; row++) {
         const uint32_t number = first + row;
         const float *parts = v->stats + op->stats_in +
-                             mgv__stats_place(op, inner, number / op->rows_per_group, number % op->rows_per_group, 0);
+                             (strips ? (size_t)number * (inner / columns) * 2
+                                     : mgv__stats_place(op, inner, number / op->rows_per_group, number % op->rows_per_group, 0));
         double mean = 0, squares = 0;
-        for (part = 0; part * op->stats_columns < inner; part++)
-            mean += (double)parts[(size_t)part * 2 * MGV__STATS_ROWS] * mgv__min_u32(op->stats_columns, inner - part * op->stats_columns);
+        for (part = 0; part * columns < inner; part++)
+            mean += (double)parts[part * step] * mgv__min_u32(columns, inner - part * columns);
         mean /= inner;
-        for (part = 0; part * op->stats_columns < inner; part++) {
-            const float *own = parts + (size_t)part * 2 * MGV__STATS_ROWS;
+        for (part = 0; part * columns < inner; part++) {
+            const float *own = parts + part * step;
             const double off = (double)own[0] - mean;
-            squares += (double)own[1] + off * off * mgv__min_u32(op->stats_columns, inner - part * op->stats_columns);
+            squares += (double)own[1] + off * off * mgv__min_u32(columns, inner - part * columns);
         }
         v->statistics[2 * (size_t)row] = (float)mean;
         v->statistics[2 * (size_t)row + 1] = (float)(1 / sqrt(squares / inner + (double)op->epsilon));
@@ -19346,13 +19494,14 @@ static double mgv__root_mean_square(const float *values, uint64_t count) {
     return count ? sqrt(sum / (double)count) : 0;
 }
 
-/* bf16 against bf16. rounded: `expected` is, already. */
-static void mgv__comparison_add_bf16(mgv__comparison *c, const float *got, const float *expected, uint64_t count, int rounded) {
+/* bf16 against bf16, or f16 against f16. rounded: `expected` is, already; float32 is compared as it is. */
+static void mgv__comparison_add16(mgv__comparison *c, const float *got, const float *expected, uint64_t count, int half, int rounded) {
+    const double step = half ? MGV__F16_STEP : MGV__BF16_STEP;
     uint64_t i;
     for (i = 0; i < count; i++) {
-        const float want = rounded ? expected[i] : mgv__float_of_bf16(mgv__bf16_round(expected[i]));
+        const float want = rounded ? expected[i] : mgv__value16(mgv__round16(expected[i], half), half);
         const double d = fabs((double)got[i] - (double)want), own = fabs((double)want);
-        mgv__comparison_note(c, i, got[i], want, !(d <= 4 * MGV__BF16_STEP * own) && !mgv__comparison_explains(c, i, d, own));
+        mgv__comparison_note(c, i, got[i], want, !(d <= 4 * step * own) && !mgv__comparison_explains(c, i, d, own));
     }
     c->count += count;
 }
@@ -19483,8 +19632,8 @@ static const float *mgv__validation_expect(mgv__validator *v, const mgv__kernel_
         else mgv__validation_widen(v, input->device_buffer, input->rows, image, columns, to);
     }
     mgv__job_cpu_run(v->cpu, &run);
-    if (v->takes_statistics) {
-        mgv__validation_find_statistics(v, kernel, image);
+    if (v->normaliser) {
+        mgv__validation_find_statistics(v, v->normaliser, image);
         run.statistics = v->statistics;
     }
     for (i = first; i <= last; i++) mgv__validation_twin(&run, &program->ops[i]);
@@ -19493,20 +19642,29 @@ static const float *mgv__validation_expect(mgv__validator *v, const mgv__kernel_
 
 /* Whether the CPU rounds as the kernel's operation does. */
 static int mgv__validation_rounds(const mgv__plan *plan, const mgv__plan_op *op) {
-    return plan->machine->precision && op->kernel.kind != MGV__KERNEL_ROWS && !mgv__plan_is_patches(op->kernel.kind) &&
-           (op->result == MGV__DEVICE_STREAM || op->result == MGV__DEVICE_QKV || op->result == MGV__DEVICE_ATTENDED ||
-            op->result == MGV__DEVICE_MLP);
+    return plan->machine->precision && op->kernel.kind != MGV__KERNEL_ROWS && !mgv__plan_is_patches(op->kernel.kind);
+}
+static size_t mgv__validation_stats_bytes(const mgv__plan *plan) { /* they fit into the card's memory */
+    return (size_t)(mgv__plan_stream_stats(plan) * sizeof(float) + mgv__plan_head_stats_bytes(plan));
+}
+/* Who normalises the rows that operation `k` stands for: of the pooling head's values one of those before it. */
+static const mgv__plan_op *mgv__validation_normaliser(const mgv__plan *plan, uint32_t k) {
+    const mgv__plan_op *op = &plan->ops[k];
+    if (!plan->machine->precision) return NULL;
+    if (!op->by_head) return op->kernel.flags & MGV__KERNEL_FOLD_NORM ? op : NULL;
+    while (!mgv__is_of(MGV__KIND(POOL) | MGV__KIND(POOL_SUMS) | MGV__KIND(POOL_TOKENS), op->kernel.kind)) op--;
+    return op;
 }
 /* What sums of the model's operations [first, last] may be off by, of their terms: see the head of this section. */
 static double mgv__validation_order(const mgv__validator *v, const mgv__plan_op *op, uint32_t first, uint32_t last) {
     const double tanh_step = op->kernel.flags & MGV__KERNEL_ACTIVATION ? MGV__TANH_STEP : 0;
-    if (mgv__plan_is_attention(op->kind)) return MGV__BF16_STEP; /* of weights, which fall to their neighbours, too */
+    if (mgv__plan_is_attention(op->kind) || op->by_head) return MGV__BF16_STEP; /* of weights, which fall to their neighbours, too */
     for (; first < last && v->model->program.ops[first].kind != MGV__OP_LINEAR; first++) {}
     return v->model->program.ops[first].inner * MGV__FP32_ORDER + tanh_step;
 }
 static double mgv__validation_flips(const mgv__plan_op *op) {
-    if (mgv__plan_is_attention(op->kind)) return MGV__BF16_STEP / 2;
-    return MGV__BF16_STEP / 4 + (op->kernel.flags & MGV__KERNEL_ACTIVATION ? MGV__TANH_STEP : 0);
+    if (mgv__plan_is_attention(op->kind) || op->by_head) return MGV__BF16_STEP / 2;
+    return (op->of_images ? MGV__F16_STEP : MGV__BF16_STEP) / 4 + (op->kernel.flags & MGV__KERNEL_ACTIVATION ? MGV__TANH_STEP : 0);
 }
 
 /* Runs the kernel's list up to and with operation `k`, and fetches what that leaves, and what it knew of its rows. */
@@ -19519,9 +19677,9 @@ static mgv_result mgv__validation_device(mgv__validator *v, uint32_t k, mgv_erro
     if (result == MGV_OK && !(op->kernel.flags & MGV__KERNEL_MX_ALONE)) result = mgv__validation_fetch(v, op->result, v->result, error);
     if (result == MGV_OK && op->kernel.flags & MGV__KERNEL_MX_OUT)
         result = mgv__validation_fetch_mx(v, MGV__DEVICE_MX + mgv__mx_target(op->kernel.flags), v->result_mx, error);
-    v->takes_statistics = plan->machine->precision && op->kernel.flags & MGV__KERNEL_FOLD_NORM && !op->of_images;
-    if (result != MGV_OK || !v->takes_statistics) return result;
-    MGV__CUDA_TRY(cuda->calls, Memcpy, (v->stats, cuda->arena + plan->stats_offset, (size_t)mgv__plan_stream_stats(plan) * sizeof(float),
+    v->normaliser = mgv__validation_normaliser(plan, k);
+    if (result != MGV_OK || !v->normaliser) return result;
+    MGV__CUDA_TRY(cuda->calls, Memcpy, (v->stats, cuda->arena + plan->stats_offset, mgv__validation_stats_bytes(plan),
                                         cudaMemcpyDeviceToHost), "fetching statistics");
     return MGV_OK;
 }
@@ -19552,7 +19710,9 @@ static mgv_result mgv__validation_op(mgv__validator *v, uint32_t k, uint32_t fir
         const uint64_t rows = (uint64_t)mgv__validation_own_rows(v, op->result, image) * folds - skipped, values = rows * columns;
         c.scale = mx.scale = mgv__root_mean_square(expected, values);
         if (!alone) mgv__validation_widen(v, op->result, v->result, image, columns, v->wide);
-        if (!alone && rounds) mgv__comparison_add_bf16(&c, v->wide, expected, values, op->result == MGV__DEVICE_QKV);
+        if (!alone && rounds)
+            mgv__comparison_add16(&c, v->wide, expected, values, op->of_images,
+                                  op->result == MGV__DEVICE_QKV || op->result == MGV__DEVICE_POOLED);
         if (!rounds) mgv__comparison_add(&c, v->wide, expected, values);
         if (flags & MGV__KERNEL_MX_OUT)
             mgv__comparison_add_mx(&mx, &plan->buffers[MGV__DEVICE_MX + target], &op->kernel, v->result_mx, v->first_token[image], expected,
@@ -19679,7 +19839,7 @@ static int mgv__validation_measure(const mgv__validator *v, size_t *bytes, size_
 }
 static mgv_result mgv__validation_allocate(mgv__validator *v, const mgv_engine_desc *desc, mgv_error *error) {
     const mgv__plan *plan = v->gpu->gpu->cuda->plan;
-    const size_t stats = (size_t)mgv__plan_stream_stats(plan) * sizeof(float); /* which fit into the card's memory */
+    const size_t stats = mgv__validation_stats_bytes(plan);
     size_t bytes, floats, whole, statistics;
     uint32_t i;
     if (!mgv__validation_measure(v, &bytes, &floats, &whole) || !mgv__mul(v->most_tokens, 2 * sizeof(float), &statistics))

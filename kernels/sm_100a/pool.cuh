@@ -6,6 +6,10 @@
 #include "attention.cuh"
 #include "../sm_90a/siglip_head/pool_sums.cuh"
 
+/* Powers of two are taken below a whole number where an image's tokens are not in blocks of MGV__ONLINE_KEYS: then a weight is rounded alike
+   whichever tokens that is the largest score of, and the CPU's twin, which knows no number of images, has the same weights. */
+#define POOL_LARGEST(most) ceilf(most)
+
 /* Scores of all heads and tokens, without the norm; they stay in tensor memory. */
 template <int KEYS> DEVICE void tensor_pool_scores(TensorMath &self, uint32_t blocks) {
     uint32_t before = 0;
@@ -57,8 +61,8 @@ DEVICE void tensor_pool_softmax(const TensorMath &self, const mgv__kernel_op &op
 #pragma unroll
         for (int i = 0; i < 8; i++) most[i / 2 & 1] = fmaxf(most[i / 2 & 1], s[i]);
     }
-    most[0] = quad_max(most[0]);
-    most[1] = quad_max(most[1]);
+    most[0] = POOL_LARGEST(quad_max(most[0]));
+    most[1] = POOL_LARGEST(quad_max(most[1]));
 #pragma unroll 1
     for (uint32_t k = 0; k < KEYS / 16; k++) {
         uint32_t w[4];

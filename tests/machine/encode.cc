@@ -626,8 +626,24 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     return m.release();
 }
 
-/* Adds an output to the run's, and its error. */
-static void take_output(MicroRun *run, const float *got, const std::vector<float> &expected, uint32_t images, bool pooled) {
+static double median_of_rows(const float *got, const std::vector<float> &expected, size_t width) {
+    std::vector<double> errors;
+    for (size_t row = 0; row + width <= expected.size(); row += width) {
+        double difference = 0, norm = 0;
+        for (size_t i = row; i < row + width; i++) {
+            difference += (double)(got[i] - expected[i]) * (got[i] - expected[i]);
+            norm += (double)expected[i] * expected[i];
+        }
+        errors.push_back(sqrt(difference / norm));
+    }
+    if (errors.size() < 3) return 0;
+    std::nth_element(errors.begin(), errors.begin() + errors.size() / 2, errors.end());
+    return errors[errors.size() / 2];
+}
+
+/* Adds an output to the run's, and its error. width: of its rows. */
+static void take_output(MicroRun *run, const float *got, const std::vector<float> &expected, uint32_t images, size_t width,
+                        bool pooled) {
     const size_t each = expected.size() / images;
     for (uint32_t i = 1; i < images; i++) run->alike &= memcmp(got, got + i * each, each * sizeof *got) == 0;
     double difference = 0, norm = 0;
@@ -636,7 +652,8 @@ static void take_output(MicroRun *run, const float *got, const std::vector<float
         norm += (double)expected[i] * expected[i];
     }
     run->outputs.insert(run->outputs.end(), got, got + expected.size());
-    const double error = sqrt(difference / norm);
+    const double error = sqrt(difference / norm), median = median_of_rows(got, expected, width);
+    if (!(median <= run->median_error)) run->median_error = median;
     if (!(error <= run->relative_error)) run->relative_error = error;
     if (!pooled && !(error <= run->rows_error)) run->rows_error = error;
 }
@@ -652,7 +669,8 @@ MicroRun micro_engine(MicroEncoder *m, const machine::Options &options) {
     machine::runtime.options = options;
     run.verdict = run_engine(m, MGV_BACKEND_CUDA, outputs);
     run.machine = machine::runtime.last;
-    for (size_t i = 0; i < got.size() && run.verdict.empty(); i++) take_output(&run, got[i].data(), m->expected[i], 1, i < m->shape.head);
+    for (size_t i = 0; i < got.size() && run.verdict.empty(); i++)
+        take_output(&run, got[i].data(), m->expected[i], 1, m->shape.hidden, i < m->shape.head);
     return run;
 }
 
@@ -773,8 +791,9 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     if (result == MGV_OK) result = mgv__cuda_verdict(m->cuda, &error);
     if (result != MGV_OK) run.verdict = error.message;
     if (options.protocol || !run.verdict.empty() || run.machine.deadlock) return run;
-    if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0], m->shape.images, true);
+    if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0], m->shape.images, m->shape.hidden, true);
     for (size_t i = m->shape.head; i < m->expected.size(); i++)
-        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i], m->pictures.empty() ? m->shape.images : 1, false);
+        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i], m->pictures.empty() ? m->shape.images : 1, m->shape.hidden,
+                    false);
     return run;
 }

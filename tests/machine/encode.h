@@ -38,6 +38,7 @@ struct MicroRun {
     std::string verdict; /* what the engine says, when it does not say that all is well */
     double relative_error = 0; /* L2, against the CPU backend: the output's that is furthest off, */
     double rows_error = 0;     /* and of those that are not the pooling head's */
+    double median_error = 0;   /* of a row alone: the median of the output's rows that is largest, of outputs with three rows at least */
     std::vector<float> outputs;
     bool alike = true; /* every output has the same bits for all images; they need not have them where these differ */
 };

@@ -9,18 +9,19 @@ static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, THROUGHPUT = 
 /* How far rows may be off. bf16: its rounding. MXFP8, whose twin on the CPU rounds what the kernel rounds: the order in which K <= 256
    terms are added up moves a sum by about 2 sqrt(K) 2^-24 of itself, and two E4M3 numbers are a sixteenth apart at least, so one number in
    2^14 falls to the other neighbour. A layer rounds some 640 numbers a row: 4% of the rows are hit, and a row that is hit is rounded
-   differently from there on, each time by E4M3's own 2.6%, on both sides. sqrt(2 layers * 0.04) * 0.026 sqrt(2) = 0.0104. The pooling head
-   rounds to f16, which the twin does not: by what >>validation of megavit.h lets its four operations be off, 0.0047, as independent
-   errors. */
-static const double BF16_ERROR = 0.02, ROWS_ERROR = 0.0104, POOLED_ERROR = 0.0114;
+   differently from there on, each time by E4M3's own 2.6%, on both sides. sqrt(2 layers * 0.04) * 0.026 sqrt(2) = 0.0104. All other rows,
+   and so the one in the middle, are as far off as the order of sums makes them, but for neighbours of bf16, one in 128 numbers of a row or
+   fewer: sqrt(1 / 128) 2^-8 / sqrt(12) = 1e-4. A rounding that one side does not have moves every row: pooled rows without the head's f16
+   by 1.2e-3. */
+static const double BF16_ERROR = 0.02, MX_ERROR = 0.0104, MEDIAN_ERROR = 1e-4;
 
 /* Under every seed and for every number of CTAs: no report, no larger error, the same bits; then as many seeds in which order alone is
    looked at. */
 static void test_shape(const char *name, const MicroShape &shape, unsigned seeds, unsigned protocol_seeds) {
-    const double most = shape.precision ? POOLED_ERROR : BF16_ERROR, most_of_rows = shape.precision ? ROWS_ERROR : BF16_ERROR;
+    const double most = shape.precision ? MX_ERROR : BF16_ERROR, most_of_median = shape.precision ? MEDIAN_ERROR : BF16_ERROR;
     std::string why, plan;
     std::vector<float> first;
-    double error = 0, rows_error = 0;
+    double error = 0, median = 0;
     for (uint32_t clusters = 1; clusters <= shape.clusters && why.empty(); clusters++) {
         MicroShape now = shape;
         now.clusters = clusters;
@@ -37,9 +38,9 @@ static void test_shape(const char *name, const MicroShape &shape, unsigned seeds
             if (!protocol && why.empty()) {
                 if (first.empty()) first = run.outputs;
                 error = run.relative_error;
-                rows_error = run.rows_error;
-                if (!(error < most && rows_error < most_of_rows))
-                    why = "relative error " + std::to_string(error) + ", without the head " + std::to_string(rows_error);
+                median = run.median_error;
+                if (!(error < most && median < most_of_median))
+                    why = "relative error " + std::to_string(error) + ", of a row in the middle " + std::to_string(median);
                 else if (memcmp(first.data(), run.outputs.data(), first.size() * sizeof(float))) why = "other bits than under the first seed";
             }
             if (!why.empty()) why = "seed " + std::to_string(options.seed) + ", " + std::to_string(2 * clusters) + " CTAs: " + why;
@@ -48,7 +49,7 @@ static void test_shape(const char *name, const MicroShape &shape, unsigned seeds
         micro_close(encoder);
     }
     ok(why.empty(), std::string("Blackwell's encoder, ") + name + ", " + plan + ": no report, the same bits under all seeds and grids, relative error " +
-                        std::to_string(error) + ", without the head " + std::to_string(rows_error), why);
+                        std::to_string(error) + ", of a row in the middle " + std::to_string(median), why);
 }
 
 /* Operation by operation, each on what the kernel had: `megavit validate` finds nothing wrong, so that every value is the CPU's or its
@@ -70,7 +71,7 @@ static void test_operations(const char *name, const MicroShape &shape, uint32_t 
     for (const MicroValidation::Row &row : v.rows) {
         const bool mx = row.label.find("MXFP8") != std::string::npos ||
                         (shape.precision == 1 && (row.label == "attention" || row.label == "fc1"));
-        if (row.label == "whole encode" || row.label == "patches" || row.label.compare(0, 4, "head") == 0) continue;
+        if (row.label == "whole encode" || row.label == "patches" || row.label == "head fc2") continue; /* the last is float32 */
         const uint64_t most = 2 + row.values / (mx ? 1024 : row.label == "attention" ? 16 : 256);
         if (row.different > most)
             why += row.label + ": " + std::to_string(row.different) + " of " + std::to_string(row.values) + " differ; ";
@@ -179,14 +180,14 @@ static void test_faults(const MicroShape &shape) {
             const MicroRun run = micro_run(encoder, options, 0);
             machine::planted = machine::Planted::nothing;
             arithmetic_runs++;
-            caught = !run.machine.reports.empty() || !run.verdict.empty() || !(run.relative_error < POOLED_ERROR);
+            caught = !run.machine.reports.empty() || !run.verdict.empty() || !(run.relative_error < MX_ERROR);
             by = !run.machine.reports.empty() ? run.machine.reports[0].kind : !run.verdict.empty() ? run.verdict : "error " + std::to_string(run.relative_error);
         }
         faults_caught += caught;
         ok(caught, std::string("planted: ") + names[fault] + ": " + by);
     }
     const MicroRun run = micro_run(encoder, options_of(0, false), 0);
-    ok(run.machine.reports.empty() && run.verdict.empty() && run.relative_error < POOLED_ERROR, "and without a fault nothing is said",
+    ok(run.machine.reports.empty() && run.verdict.empty() && run.relative_error < MX_ERROR, "and without a fault nothing is said",
        run.machine.text());
     micro_close(encoder);
 }
@@ -223,6 +224,8 @@ int main(int argc, char **argv) {
     if (part.empty() || part == "dinov2-mx") test_shape("DINOv2 in MXFP8", dinov2, 1, 0);
     MicroShape many = {32, 16, 128, 256, 1, 50, 50, 50, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
     if (part.empty() || part == "many") test_shape("50 images of 4 tokens", many, 1, 1);
+    many.precision = 1;
+    if (part.empty() || part == "many-mx") test_shape("50 images of 4 tokens in MXFP8", many, 1, 0);
     if (part.empty() || part == "lost") test_losses({64, 16, 128, 256, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
     MicroShape small = {64, 16, 128, 256, 1, 2, 2, 2, 1, 1, NO_POLL_LIMIT, THROUGHPUT};
     small.precision = 1;
@@ -230,10 +233,12 @@ int main(int argc, char **argv) {
     MicroShape deep = small; /* K of several stages; groups that end within a row tile */
     deep.images = deep.max_images = 3;
     deep.intermediate = 512;
-    if (part.empty() || part == "operations") test_operations("MXFP8", deep, 9);
+    if (part.empty() || part == "operations") test_operations("MXFP8", deep, 12);
     if (part.empty() || part == "operations") test_operations_find(small);
+    if (part.empty() || part == "operations") test_operations("196 tokens in MXFP8", keys, 12);
+    if (part.empty() || part == "operations") test_operations("400 tokens, heads of 96, MXFP8 behind norms", online, 12);
     deep.precision = 2;
-    if (part.empty() || part == "operations") test_operations("MXFP8 behind norms", deep, 9);
+    if (part.empty() || part == "operations") test_operations("MXFP8 behind norms", deep, 12);
     small.poll_limit = POLL_LIMIT;
     small.clusters = 2;
     if (part.empty() || part == "lost-mx") test_losses(small);

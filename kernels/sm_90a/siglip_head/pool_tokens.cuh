@@ -10,6 +10,10 @@
 
 #include "gemv.cuh"
 
+#ifndef POOL_LARGEST /* what powers of two are taken below: the largest of some tokens' scores, or what another machine makes of it */
+#define POOL_LARGEST(most) (most)
+#endif
+
 enum {
     POOL_TOKENS = MGV__POOL_TOKENS,
     POOL_STEP = 32,    /* columns: a piece of eight a lane of a quad */
@@ -86,7 +90,7 @@ DEVICE void pool_tokens_weights(const FewRows &self, float (&s)[2][4], const flo
             x = i / 2 * 8 + column + i % 2 < tokens ? rstd[i / 2][i % 2] * (x - mean[i / 2][i % 2] * column_sums[head]) : -INFINITY;
             most = fmaxf(most, x);
         }
-        most = quad_max(most);
+        most = POOL_LARGEST(quad_max(most));
 #pragma unroll
         for (uint32_t half = 0; half < 2; half++) {
             const float p = ex2_approx(s[half][2 * head] - most), q = ex2_approx(s[half][2 * head + 1] - most);
