@@ -1992,7 +1992,7 @@ MGV__SHARED uint32_t mgv__decode_vectors(const mgv__decode_arguments *a) {
      >>order        tiles of a batch in an order that is proved; packed weights  < files config geometry ops plan schedule
      >>schedule     what a plan costs, on any machine  < config ops model plan sm_90a order
      >>packed       files of packed weights  < files model plan sm_90a order schedule
-     >>decode       a language model as the decoder's kernel runs it  < files config ops model cpu order
+     >>decode       a language model as the decoder's kernel runs it  < files config ops model cpu
      >>engine       capacity, its memory, the CPU backend  < config pixels ops geometry model cpu plan order schedule cuda decoder tokenizer
      >>cuda         the CUDA backend: the plan on a GPU  < files config pixels ops geometry model plan sm_90a order schedule packed engine
      >>decoder      the decoder's kernel on a GPU  < files config ops model decode engine cuda
