@@ -6,8 +6,8 @@
 #include "attention.cuh"
 #include "../sm_90a/siglip_head/pool_sums.cuh"
 
-/* Powers of two are taken below a whole number where an image's tokens are not in blocks of MGV__ONLINE_KEYS: then a weight is rounded alike
-   whichever tokens that is the largest score of, and the CPU's twin, which knows no number of images, has the same weights. */
+/* Powers of two are taken below a whole number where an image's tokens are not in blocks of MGV__ONLINE_KEYS: then a weight is rounded
+   alike whichever tokens that is the largest score of, and the CPU's twin, which knows no number of images, has the same weights. */
 #define POOL_LARGEST(most) ceilf(most)
 
 /* Scores of all heads and tokens, without the norm; they stay in tensor memory. */

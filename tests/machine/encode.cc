@@ -793,7 +793,7 @@ MicroRun micro_run(MicroEncoder *m, const machine::Options &options, uint32_t lo
     if (options.protocol || !run.verdict.empty() || run.machine.deadlock) return run;
     if (m->shape.head) take_output(&run, mgv__cuda_pooled(m->cuda), m->expected[0], m->shape.images, m->shape.hidden, true);
     for (size_t i = m->shape.head; i < m->expected.size(); i++)
-        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i], m->pictures.empty() ? m->shape.images : 1, m->shape.hidden,
-                    false);
+        take_output(&run, m->cuda->arguments.outputs[i - m->shape.head], m->expected[i], m->pictures.empty() ? m->shape.images : 1,
+                    m->shape.hidden, false);
     return run;
 }
