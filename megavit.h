@@ -747,7 +747,7 @@ enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why. Not on Blackwell: its kernel (compute
                              capabilities 10.0, 10.3, 11.0) has run on a model of the machine only, and on no card. CUDA takes it */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns; Hopper:
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns; Hopper: 128,
                              DINOv3, whose pictures the host resizes in floats; Qwen-VL, NaFlex, pictures of any size in one
                              launch; and Qwen3's texts, see Sessions. bf16 weights and
                              activations, fp32 sums: about 5e-3 relative L2 against the CPU */
@@ -1222,7 +1222,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 33u
+#define MGV__KERNEL_VERSION 34u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1245,7 +1245,9 @@ enum {
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once, */
     MGV__SHORT_KEYS = 208,              /* and where an image has no more than these, so many */
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
-    MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest */
+    MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest; */
+    MGV__KERNEL_WIDE_HEAD_DIM = 128,    /* of wide heads, which have a kernel of their own: two boxes of 64, */
+    MGV__WIDE_KEYS = MGV__ONLINE_KEYS * MGV__KERNEL_MAX_HEAD_DIM / MGV__KERNEL_WIDE_HEAD_DIM, /* and so many keys at a time */
     MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
     MGV__MAX_SHARED_BYTES = 227 * 1024,
     /* With which a CTA starts, a multiple of eight a thread of the 65,536 of a multiprocessor: its warpgroups share out no more than
@@ -1352,7 +1354,8 @@ enum {
                               projection, float32 in memory of the caller's */
     MGV__KERNEL_SHARES,    /* pictures of any size: 32 or 64 rows and 64 columns of the stream a CTA, to which sums of a product are added
                               of which clusters have had some of K each */
-    MGV__KERNEL_TOWER = 31 /* no kind of tile: in a mask of kinds, that products do with their sums what towers of other kinds than SigLIP's
+    MGV__KERNEL_WIDE_HEADS = 30, /* no kind of tile: in a mask of kinds, that heads have more than MGV__KERNEL_MAX_HEAD_DIM columns */
+    MGV__KERNEL_TOWER = 31 /* likewise, that products do with their sums what towers of other kinds than SigLIP's
                               ask for, MGV__KERNEL_TOWER_EPILOGUE, and norms are RMSNorms, too */
 };
 
@@ -1363,7 +1366,8 @@ enum {
    take; what up to MGV__GEMV_MAX_ROWS images take that have up to MGV__MAX_KEYS tokens and heads of 64 columns, where pooled rows alone are
    asked for; of that, what some three to eight take. */
 #define MGV__KIND(kind) (1u << MGV__KERNEL_##kind)
-#define MGV__KINDS_TOWER 0xFFFFFFFFu
+#define MGV__KINDS_TOWER (0xFFFFFFFFu & ~MGV__KIND(WIDE_HEADS))
+#define MGV__KINDS_WIDE (0xFFFFFFFFu & ~MGV__KIND(ATTENTION))
 #define MGV__KINDS_ALL (2u * MGV__KIND(THIN) - 1u)
 #define MGV__KINDS_FEW (MGV__KIND(PATCHES) | MGV__KIND(GEMM_192) | MGV__KIND(GEMM_128) | MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | \
                         MGV__KIND(ATTENTION) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(GEMV))
@@ -1638,8 +1642,16 @@ MGV__SHARED uint32_t mgv__pools_online(uint32_t tokens, uint32_t width) {
 MGV__SHARED uint32_t mgv__key_block(uint32_t tokens) {
     return tokens <= MGV__SHORT_KEYS ? (uint32_t)MGV__SHORT_KEYS : (uint32_t)MGV__MAX_KEYS;
 }
-/* Columns of the boxes behind a head's first 64. */
-MGV__SHARED uint32_t mgv__rest_columns(uint32_t head_dim) { return head_dim <= 64 ? 0 : head_dim <= 80 ? 16 : 32; }
+MGV__SHARED uint32_t mgv__is_wide_head(uint32_t head_dim) { return head_dim > MGV__KERNEL_MAX_HEAD_DIM; }
+/* Keys of a block: as many as fit a stage of the ring with their values. */
+MGV__SHARED uint32_t mgv__online_keys(uint32_t head_dim) {
+    return mgv__is_wide_head(head_dim) ? (uint32_t)MGV__WIDE_KEYS : (uint32_t)MGV__ONLINE_KEYS;
+}
+/* Columns of the boxes behind a head's first 64: of one that is not wide, of any. */
+MGV__SHARED uint32_t mgv__narrow_rest_columns(uint32_t head_dim) { return head_dim <= 64 ? 0 : head_dim <= 80 ? 16 : 32; }
+MGV__SHARED uint32_t mgv__rest_columns(uint32_t head_dim) {
+    return mgv__is_wide_head(head_dim) ? MGV__KERNEL_WIDE_HEAD_DIM - 64 : mgv__narrow_rest_columns(head_dim);
+}
 /* THIN: blocks of K of each math group behind its first two. */
 MGV__SHARED uint32_t mgv__thin_blocks_behind(uint32_t blocks) { return blocks / (uint32_t)MGV__MATH_GROUPS - 2; }
 
@@ -10542,7 +10554,7 @@ static void mgv__cpu_attention_task(void *context, uint32_t index) {
         passes = (item.end - item.begin + MGV__CPU_DEPTH - 1) / MGV__CPU_DEPTH;
         if (passes == 0) continue;
         item.most_keys = mgv__cpu_round_up((item.end - item.begin + passes - 1) / passes, job->kernels->panel);
-        if (job->rounding && mgv__attends_online(item.end - item.begin, op->head_dim)) item.most_keys = MGV__ONLINE_KEYS;
+        if (job->rounding && mgv__attends_online(item.end - item.begin, op->head_dim)) item.most_keys = mgv__online_keys(op->head_dim);
         for (item.head = 0; item.head < op->heads; item.head++) {
             for (item.first = item.begin; item.first < item.end; item.first += job->queries, number++) {
                 if (number < first_item || number >= last_item || turns->left) continue;
@@ -11473,7 +11485,7 @@ typedef struct mgv__machine {
     int32_t untried;           /* no card has ever run its kernels, only the machine model: nobody gets them who does not ask */
     mgv_precision precision;   /* in which the layers' products are calculated */
 } mgv__machine;
-enum { MGV__MACHINE_KERNELS = 8 /* at most */ };
+enum { MGV__MACHINE_KERNELS = 12 /* at most */ };
 
 /* Token, layer and DeepStack outputs of an encode, in the order of mgv__kernel_arguments.outputs. */
 enum { MGV__ROWS_TOKENS_OUTPUT = -1, MGV__ROWS_DEEPSTACK_OUTPUT = -2, MGV__ROWS_EMBEDS_OUTPUT = INT16_MIN };
@@ -11606,6 +11618,7 @@ static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
         if (plan->ops[i].kernel.column_tiles) kinds |= 1u << plan->ops[i].kernel.kind;
     if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/sm_90a/tiles.cuh */
     if (plan->needs_tower) kinds |= MGV__KIND(TOWER);
+    if (mgv__is_wide_head(plan->head_dim)) kinds |= MGV__KIND(WIDE_HEADS);
     if (plan->activations & MGV__KERNEL_RARE_ACTIVATION || mgv__plan_is_ragged(plan)) kinds |= MGV__KIND(ROWS); /* as who has these, too, */
     for (i = 0; i < plan->op_count; i++) /* and tiles of f16 */
         if (plan->ops[i].kernel.flags & MGV__KERNEL_HALF && mgv__tile_columns(plan->ops[i].kernel.kind)) kinds |= MGV__KIND(ROWS);
@@ -11831,7 +11844,7 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
 /* Whether the latency regime runs this model; the throughput regime does. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
     return plan->machine->costs.latency_clusters && !plan->varlen && (!plan->pools || mgv__plan_pools_tokens(plan, 1)) &&
-           !mgv__plan_is_ragged(plan) && !plan->needs_tower;
+           !mgv__plan_is_ragged(plan) && !plan->needs_tower && !mgv__is_wide_head(plan->head_dim);
 }
 
 /* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
@@ -12057,17 +12070,25 @@ static int mgv__lower_note_columns(mgv__plan *plan, uint32_t buffer, uint32_t co
     if (*of_buffer == 0) *of_buffer = columns;
     return *of_buffer == columns;
 }
+/* Columns of a head that some kernel of the machine takes. */
+static uint32_t mgv__lower_max_head_dim(const mgv__plan *plan) {
+    uint32_t i;
+    for (i = 0; i < plan->machine->kernel_count; i++)
+        if (plan->machine->kernels[i].kinds & MGV__KIND(WIDE_HEADS)) return MGV__KERNEL_WIDE_HEAD_DIM;
+    return MGV__KERNEL_MAX_HEAD_DIM;
+}
 /* What the tiles need of the shapes that the operations have. */
 static mgv_result mgv__lower_check_shapes(const mgv__plan *plan, uint32_t op_count, mgv_error *error) {
     const mgv__config *c = plan->config;
     const mgv__device_buffer *b = plan->buffers;
     const uint32_t mlp = b[MGV__DEVICE_MLP].columns;
     const uint64_t side = c->patch ? c->image_size / c->patch : 0;
+    const uint32_t max_head_dim = mgv__lower_max_head_dim(plan);
     const int varlen = c->image_size == 0;
-    if (plan->head_dim % 8 || plan->head_dim > MGV__KERNEL_MAX_HEAD_DIM)
+    if (plan->head_dim % 8 || plan->head_dim > max_head_dim)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
                          "the GPU kernel runs heads of 8, 16 and so on to %u columns, not %u; use the CPU backend",
-                         (uint64_t)MGV__KERNEL_MAX_HEAD_DIM, (uint64_t)plan->head_dim);
+                         (uint64_t)max_head_dim, (uint64_t)plan->head_dim);
     /* heads: pooling has a column tile for each math group */
     if (plan->heads < MGV__MATH_GROUPS || plan->heads > 64 || plan->width != plan->heads * plan->head_dim || mlp == 0)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED,
@@ -13015,7 +13036,7 @@ static void mgv__sm90_split_maps(mgv__plan *plan) {
 
 /* Of attention and of the pooling head: views of images. */
 static void mgv__sm90_attention_maps(mgv__plan *plan, uint64_t images) {
-    const uint32_t keys = mgv__key_block(plan->tokens), rest = mgv__rest_columns(plan->head_dim);
+    const uint32_t keys = mgv__key_block(plan->tokens), rest = mgv__rest_columns(plan->head_dim), block = mgv__online_keys(plan->head_dim);
     const uint64_t tokens = plan->varlen ? images : plan->tokens;
     mgv__views *views = &plan->views;
     if (plan->varlen) images = 1;
@@ -13027,9 +13048,9 @@ static void mgv__sm90_attention_maps(mgv__plan *plan, uint64_t images) {
         views->queries = mgv__plan_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64);
         return;
     }
-    views->keys = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, 64, MGV__ONLINE_KEYS);
+    views->keys = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, 64, block);
     views->queries = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, 64, 64);
-    views->keys_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, rest, MGV__ONLINE_KEYS);
+    views->keys_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, rest, block);
     views->queries_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, tokens, images, rest, 64);
 }
 
@@ -13766,12 +13787,13 @@ static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a"
     MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_AUTO), \
     MGV__SM100_ROW(architecture " mxfp8", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8), \
     MGV__SM100_ROW(architecture " mixed", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8_MIXED)
-enum { MGV__SM90_KERNELS = 8 };
+enum { MGV__SM90_KERNELS = 9 };
 static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
     {"megavit_encode_some_sm_90a", MGV__THROUGHPUT, MGV__KINDS_SOME, 0},
     {"megavit_encode_sm_90a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
     {"megavit_encode_tower_sm_90a", MGV__THROUGHPUT, MGV__KINDS_TOWER, 0},
+    {"megavit_encode_wide_sm_90a", MGV__THROUGHPUT, MGV__KINDS_WIDE, 0},
     {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY, MGV__LATENCY_SHORT_ROWS},
     {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY, MGV__LATENCY_MAX_ROWS},
     {"megavit_encode_latency_any_104_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_SHORT_ROWS},
@@ -14560,8 +14582,8 @@ static uint32_t mgv__attention_range(const mgv__plan *plan, const mgv__kernel_op
 }
 /* Keys of a tile and columns of a head, as they are multiplied. */
 static uint32_t mgv__attention_keys(const mgv__plan *plan, const mgv__kernel_op *k) {
-    const uint32_t keys = mgv__attention_range(plan, k);
-    return mgv__plan_is_online(plan) ? mgv__ceil_div(keys, MGV__ONLINE_KEYS) * MGV__ONLINE_KEYS : mgv__key_block(keys);
+    const uint32_t keys = mgv__attention_range(plan, k), block = mgv__online_keys(plan->head_dim);
+    return mgv__plan_is_online(plan) ? mgv__ceil_div(keys, block) * block : mgv__key_block(keys);
 }
 static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__rest_columns(plan->head_dim); }
 

@@ -32,14 +32,16 @@ DEVICE uint32_t math_attention(Math &self, const TileSlot &tile) {
     if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) return attention_tile<MGV__SHORT_KEYS>(self, tile);
     return attention_tile<MGV__MAX_KEYS>(self, tile);
 }
-DEVICE void math_attention_online(Math &self, const TileSlot &tile) {
+template <uint32_t KINDS> DEVICE void math_attention_online(Math &self, const TileSlot &tile) {
+    if constexpr (has_wide_heads<KINDS>()) return attention_online_tile<WIDE_REST>(self, tile);
     switch (rest_columns(tile.op)) {
     case 0: attention_online_tile<0>(self, tile); break;
     case 16: attention_online_tile<16>(self, tile); break;
     default: attention_online_tile<32>(self, tile); break;
     }
 }
-DEVICE void math_attention_ranges(Math &self, const TileSlot &tile) {
+template <uint32_t KINDS> DEVICE void math_attention_ranges(Math &self, const TileSlot &tile) {
+    if constexpr (has_wide_heads<KINDS>()) return attention_ranges_tile<WIDE_REST>(self, tile);
     switch (rest_columns(tile.op)) {
     case 0: attention_ranges_tile<0>(self, tile); break;
     case 16: attention_ranges_tile<16>(self, tile); break;
@@ -49,6 +51,9 @@ DEVICE void math_attention_ranges(Math &self, const TileSlot &tile) {
 DEVICE void math_pool(Math &self, const TileSlot &tile) {
     if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) pool_tile<MGV__SHORT_KEYS>(self, tile);
     else pool_tile<MGV__MAX_KEYS>(self, tile);
+}
+template <uint32_t KINDS> DEVICE void math_pool_sums(Math &self, const TileSlot &tile) {
+    pool_sums_tile<is_tower<KINDS>(), has_wide_heads<KINDS>()>(self, tile);
 }
 
 /* One tile, of a kind that the kernel has code for. What comes next, if that is known by then. Tiles that eight images take stand first,
@@ -75,11 +80,11 @@ template <uint32_t KINDS> DEVICE uint32_t math_tile(Math &self, const TileSlot &
     case MGV__KERNEL_GEMM_192: if constexpr (has(MGV__KERNEL_GEMM_192)) gemm_tile<192, flags>(self, tile); break;
     case MGV__KERNEL_GEMM_128: if constexpr (has(MGV__KERNEL_GEMM_128)) gemm_tile<128, flags>(self, tile); break;
     case MGV__KERNEL_GEMM_64: if constexpr (has(MGV__KERNEL_GEMM_64)) gemm_tile<64, flags>(self, tile); break;
-    case MGV__KERNEL_ATTENTION_ONLINE: if constexpr (has(MGV__KERNEL_ATTENTION_ONLINE)) math_attention_online(self, tile); break;
-    case MGV__KERNEL_ATTENTION_RANGES: if constexpr (has(MGV__KERNEL_ATTENTION_RANGES)) math_attention_ranges(self, tile); break;
+    case MGV__KERNEL_ATTENTION_ONLINE: if constexpr (has(MGV__KERNEL_ATTENTION_ONLINE)) math_attention_online<KINDS>(self, tile); break;
+    case MGV__KERNEL_ATTENTION_RANGES: if constexpr (has(MGV__KERNEL_ATTENTION_RANGES)) math_attention_ranges<KINDS>(self, tile); break;
     case MGV__KERNEL_PATCHES_OF_TOKENS: if constexpr (has(MGV__KERNEL_PATCHES_OF_TOKENS)) patches_of_tokens_tile(self, tile); break;
     case MGV__KERNEL_POOL: if constexpr (has(MGV__KERNEL_POOL)) math_pool(self, tile); break;
-    case MGV__KERNEL_POOL_SUMS: if constexpr (has(MGV__KERNEL_POOL_SUMS)) pool_sums_tile<is_tower<KINDS>()>(self, tile); break;
+    case MGV__KERNEL_POOL_SUMS: if constexpr (has(MGV__KERNEL_POOL_SUMS)) math_pool_sums<KINDS>(self, tile); break;
     case MGV__KERNEL_POOL_TOKENS:
     case MGV__KERNEL_POOL_JOIN:
     case MGV__KERNEL_GEMV: if constexpr (has(MGV__KERNEL_GEMV)) few_rows_tile(self, tile); break;
@@ -151,6 +156,11 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_tower_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     throughput_kernel<MGV__KINDS_TOWER>((SharedMemory *)shared_bytes, arguments);
+}
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_wide_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    throughput_kernel<MGV__KINDS_WIDE>((SharedMemory *)shared_bytes, arguments);
 }
 /* The less code a kernel has, the nearer it lies: few images have kernels with no more than they take. The host chooses (mgv__kernels). */
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)

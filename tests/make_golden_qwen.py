@@ -42,6 +42,7 @@ CASES = [
     ("qwen3_base", qwen3(128, 2, 208, 3, [0, 2], 96), torch.float32, None,
      [(32, 32, 1), (97, 161, 1), (32, 1024, 1), (96, 64, 1)]),
     ("qwen3_head_dim_72", qwen3(144, 2, 269, 2, [1], 80), torch.bfloat16, None, [(70, 40, 1)]),
+    ("qwen3_head_dim_128", qwen3(256, 2, 136, 1, [0], 72), torch.bfloat16, None, [(96, 70, 1)]),
     ("qwen3_clip", qwen3(64, 1, 96, 2, [0], 48), torch.float32, None, [(64, 96, 4), (64, 32, 5)]),
     # A table smaller than the picture's grid, and limits that the caller sets
     ("qwen3_limits", qwen3(64, 2, 96, 1, [0], 48, num_position_embeddings=36), torch.float32, (4096, 16384), [(31, 40, 1), (300, 200, 1)]),
@@ -49,6 +50,7 @@ CASES = [
     ("qwen2_5_base", qwen2_5(160, 2, 171, 3, [1], 64), torch.float32, None,
      [(84, 140, 1), (28, 28, 1), (224, 224, 1), (560, 28, 1), (150, 201, 1)]),
     ("qwen2_5_float16", qwen2_5(80, 1, 100, 2, [1], 56), torch.float16, None, [(140, 84, 1)]),
+    ("qwen2_5_head_dim_112", qwen2_5(224, 2, 92, 2, [1], 56), torch.bfloat16, None, [(56, 140, 1)]),
     ("qwen2_5_clip", qwen2_5(80, 1, 96, 2, [0], 56), torch.float32, None, [(84, 140, 4), (28, 56, 3)]),
 ]
 

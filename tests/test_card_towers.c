@@ -370,8 +370,104 @@ static void test_refused(void **state) {
     free(f);
 }
 
+/* One picture of these sides and frames in the place of the second: refused, nothing is launched, and what was asked before is right. */
+static void refuse_picture(fixture *f, uint32_t width, uint32_t height, uint32_t frames, mgv_result expected, const char *sentence) {
+    const mgv_image kept = f->images[1];
+    const uint32_t launches = fake.launches;
+    f->images[1].width = width;
+    f->images[1].height = height;
+    f->images[1].frames = frames;
+    f->images[1].pixels = (uint8_t *)calloc(1, (size_t)(width ? width : 1) * (height ? height : 1) * (frames ? frames : 1) * 3);
+    refuse(f, expected, sentence);
+    assert_int_equal(fake.launches, launches);
+    free((void *)f->images[1].pixels);
+    f->images[1] = kept;
+    check_encode(f);
+}
+/* Sizes that the engine has no room for, or no model takes: both numbers are said, and the engine is as it was. */
+static void test_sizes_refused(void **state) {
+    size_t n;
+    (void)state;
+    for (n = 0; n < COUNT_OF(names); n++) {
+        fixture *f = (fixture *)malloc(sizeof *f);
+        mgv_image four[MOST_PICTURES + 1];
+        uint32_t side, i;
+        begin(f, names[n]);
+        side = f->model->config.patch * f->model->config.merge;
+        for (i = 0; i <= MOST_PICTURES; i++) four[i] = f->images[1];
+        f->encode.images = four;
+        f->encode.image_count = MOST_PICTURES + 1;
+        refuse(f, MGV_ERROR_CAPACITY, "4 images in one encode; this engine was made for 3");
+        f->encode.image_count = 0;
+        refuse(f, MGV_ERROR_ARGUMENT, "there are no images");
+        f->encode.images = f->images;
+        f->encode.image_count = MOST_PICTURES;
+        check_encode(f);
+        refuse_picture(f, 401, side, 1, MGV_ERROR_CAPACITY, "pixels; this engine was made for 400 x 400");
+        refuse_picture(f, side, 401, 1, MGV_ERROR_CAPACITY, "x 401 pixels; this engine was made for 400 x 400");
+        refuse_picture(f, 201, 1, 1, MGV_ERROR_ARGUMENT, "image 1: a picture of 201 x 1 pixels: one side is more than 200 times the other");
+        refuse_picture(f, 1, 201, 1, MGV_ERROR_ARGUMENT, "image 1: a picture of 1 x 201 pixels: one side is more than 200 times the other");
+        refuse_picture(f, 0, side, 2, MGV_ERROR_ARGUMENT, "image 1: a picture of 0 x");
+        refuse_picture(f, side, 0, 4, MGV_ERROR_ARGUMENT, "x 0 pixels has nothing in it");
+        refuse_picture(f, 8 * side, 8 * side, 1, MGV_ERROR_CAPACITY, "396 tokens up to image 1; this engine was made for 300");
+        refuse_picture(f, side, side, 600, MGV_ERROR_CAPACITY, "image 1: a picture of 1200 tokens; this engine was made for 300");
+        f->images[1].pixels = NULL;
+        refuse(f, MGV_ERROR_ARGUMENT, "image 1: ");
+        f->images[1].pixels = f->pixels[1];
+        check_encode(f);
+        end(f);
+        free(f);
+    }
+}
+
+/* Pictures of 200 to 1 are encoded; of more patches a side than positions turn for they are refused, though there is room for them. */
+static void test_long_pictures(void **state) {
+    fixture *f = (fixture *)malloc(sizeof *f);
+    mgv_engine_desc desc = engine_desc();
+    mgv_engine *small;
+    uint32_t side;
+    (void)state;
+    begin(f, "qwen3_base");
+    small = f->engine;
+    side = f->model->config.patch * f->model->config.merge;
+    desc.max_tokens = 1 << 17;
+    desc.max_width = desc.max_height = 5000 * side;
+    desc.max_pixels = (uint64_t)1 << 31;
+    desc.min_pixels = 1;
+    if (mgv_engine_create(&f->engine, f->model, &desc, &f->error) != MGV_OK) fail_msg("%s", f->error.message);
+    played = f->engine;
+    f->encode.output_count = 1;
+    f->images[1].width = 200 * side;
+    f->images[1].height = side;
+    free(f->pixels[1]);
+    f->images[1].pixels = f->pixels[1] = rule_bytes(9, (size_t)200 * side * side * 3);
+    assert_int_equal(mgv_engine_grid(f->engine, &f->images[1], &f->grids[1], &f->error), MGV_OK);
+    assert_int_equal(f->grids[1].w, 400);
+    f->encode.image_count = 2;
+    memset(f->rows, 0xFF, sizeof f->rows);
+    if (mgv_encode_blocking(f->engine, &f->encode, &f->error) != MGV_OK) fail_msg("%s", f->error.message);
+    check_rows(f, 0);
+    f->outputs[0].capacity = (uint64_t)desc.max_tokens * f->info.token_width;
+    f->outputs[0].data = (float *)malloc(f->outputs[0].capacity * sizeof(float));
+    f->images[1].width = 2049 * side;
+    f->images[1].height = 11 * side;
+    free(f->pixels[1]);
+    f->images[1].pixels = f->pixels[1] = (uint8_t *)calloc(1, (size_t)2049 * side * 11 * side * 3);
+    refuse(f, MGV_ERROR_CAPACITY, "image 1: 4098 x 22 patches; the GPU kernel takes up to 4096 a side");
+    free(f->outputs[0].data);
+    f->outputs[0].data = f->rows[0];
+    f->outputs[0].capacity = MOST_FLOATS;
+    f->encode.image_count = 1;
+    check_encode(f);
+    assert_int_equal(mgv_engine_destroy(f->engine), MGV_OK);
+    f->engine = small;
+    end(f);
+    free(f);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixed_sizes),     cmocka_unit_test(test_memory_of_the_card),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes_refused),   cmocka_unit_test(test_long_pictures),
+                                       cmocka_unit_test(test_mixed_sizes),     cmocka_unit_test(test_memory_of_the_card),
                                        cmocka_unit_test(test_resized),         cmocka_unit_test(test_every_call_fails),
                                        cmocka_unit_test(test_creation_fails),  cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

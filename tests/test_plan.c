@@ -676,7 +676,8 @@ static void test_kernels(void **state) {
     } cases[] = {
         {224, 12, 64, 1, 0, "latency_104_"}, {256, 12, 64, 1, 0, "latency_128_"}, {224, 12, 64, 3, 0, "few_"}, {224, 12, 64, 8, 0, "few_"},
         {224, 12, 64, 9, 0, "some_"},        {224, 12, 64, 48, 0, "some_"},       {256, 12, 64, 8, 0, "some_"},    {224, 12, 64, 8, 1, ""},
-        {224, 12, 64, 49, 0, ""},            {224, 12, 64, 592, 0, ""},           {224, 16, 72, 8, 0, ""},         {384, 12, 64, 8, 0, ""}};
+        {224, 12, 64, 49, 0, ""},            {224, 12, 64, 592, 0, ""},           {224, 16, 72, 8, 0, ""},         {384, 12, 64, 8, 0, ""},
+        {224, 12, 96, 1, 0, "latency_any_104_"}, {224, 8, 128, 8, 0, "wide_"}, {224, 8, 104, 1, 0, "wide_"}, {384, 8, 128, 60, 1, "wide_"}};
     uint32_t c, i;
     (void)state;
     for (c = 0; c < COUNT_OF(cases); c++) {
@@ -721,8 +722,8 @@ static void test_models_beyond_the_kernel_are_refused(void **state) {
         if (!strstr(error.message, word)) fail_msg("expected \"%s\" in: %s", word, error.message);      \
     } while (0)
     BEYOND((config.family = MGV_FAMILY_QWEN3_VL, config.rope_theta = 10000, config.temporal_patch = config.merge = 2, config.position_side = 14, config.out_hidden = 512), "patches of one frame, or of two in clips of any size");
-    BEYOND(config.head_dim = 104, "to 96 columns, not 104");
-    BEYOND(config.head_dim = 60, "to 96 columns, not 60");
+    BEYOND(config.head_dim = 136, "to 128 columns, not 136");
+    BEYOND(config.head_dim = 60, "to 128 columns, not 60");
     BEYOND((config.heads = 1, config.hidden = 64), "2 to 64 heads");
     BEYOND(config.heads = 65, "2 to 64 heads");
     BEYOND(config.hidden = 800, "together as wide as the stream");

@@ -67,7 +67,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         GOLDEN_FILE("qwen3_base"),     GOLDEN_FILE("qwen3_head_dim_72"), GOLDEN_FILE("qwen3_clip"),    GOLDEN_FILE("qwen3_limits"),
         GOLDEN_FILE("qwen3_saved"),    GOLDEN_FILE("qwen2_5_base"),      GOLDEN_FILE("qwen2_5_float16"), GOLDEN_FILE("qwen2_5_clip"),
-        GOLDEN_FILE("qwen2_5_saved"),  cmocka_unit_test(check_prefixes_and_shards),
+        GOLDEN_FILE("qwen2_5_saved"),  GOLDEN_FILE("qwen3_head_dim_128"), GOLDEN_FILE("qwen2_5_head_dim_112"),
+        cmocka_unit_test(check_prefixes_and_shards),
         cmocka_unit_test(check_published_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,9 +17,16 @@ template <uint32_t KINDS> DEVICE constexpr bool has_kind(uint32_t kind) { return
 template <uint32_t KINDS> DEVICE constexpr bool is_tower() { return has_kind<KINDS>(MGV__KERNEL_TOWER); }
 template <uint32_t KINDS, uint32_t KIND> DEVICE bool is_kind(uint32_t kind) { return has_kind<KINDS>(KIND) && kind == KIND; }
 
-/* Columns of a head, and of the boxes of 16 or 32 that hold what lies behind its first 64. */
+/* Columns of a head, and of the boxes of 16 or 32, of wide ones 64, that hold what lies behind its first 64; keys of a block. */
+template <uint32_t KINDS> DEVICE constexpr bool has_wide_heads() { return has_kind<KINDS>(MGV__KERNEL_WIDE_HEADS); }
 DEVICE uint32_t head_columns(const mgv__kernel_op &op) { return op.inner / op.heads; }
-DEVICE uint32_t rest_columns(const mgv__kernel_op &op) { return mgv__rest_columns(head_columns(op)); }
+static constexpr uint32_t WIDE_REST = MGV__KERNEL_WIDE_HEAD_DIM - 64;
+template <uint32_t KINDS = 0> DEVICE uint32_t rest_columns(const mgv__kernel_op &op) {
+    return has_wide_heads<KINDS>() ? WIDE_REST : mgv__narrow_rest_columns(head_columns(op));
+}
+template <uint32_t KINDS> DEVICE constexpr uint32_t online_keys_of() {
+    return has_wide_heads<KINDS>() ? (uint32_t)MGV__WIDE_KEYS : (uint32_t)MGV__ONLINE_KEYS;
+}
 
 /* Blocks of 64 columns of A and B in one stage: a narrow tile takes two, to have as many bytes on their way. */
 DEVICE constexpr uint32_t gemm_depth(uint32_t tile_columns) { return tile_columns == 64 ? 2 : 1; }

@@ -21,6 +21,7 @@ extern "C" void megavit_encode_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_some_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_few_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_tower_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_wide_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_104_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_128_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_any_104_sm_90a(const mgv__kernel_arguments arguments);
@@ -586,6 +587,7 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         {"megavit_encode_some_sm_90a", 168, [](void **arguments) { megavit_encode_some_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_few_sm_90a", 168, [](void **arguments) { megavit_encode_few_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_tower_sm_90a", 168, [](void **arguments) { megavit_encode_tower_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_wide_sm_90a", 168, [](void **arguments) { megavit_encode_wide_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_104_sm_90a", 168,
          [](void **arguments) { megavit_encode_latency_104_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_128_sm_90a", 168,

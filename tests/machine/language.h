@@ -24,6 +24,7 @@
     DO(megavit_encode_some_sm_90a) \
     DO(megavit_encode_few_sm_90a) \
     DO(megavit_encode_tower_sm_90a) \
+    DO(megavit_encode_wide_sm_90a) \
     DO(megavit_encode_latency_104_sm_90a) \
     DO(megavit_encode_latency_128_sm_90a) \
     DO(megavit_encode_latency_any_104_sm_90a) \

@@ -925,6 +925,71 @@ static void test_sizes(unsigned seeds) {
     test_encoder_replay(sizes_shape(mixed, 600), seeds);
 }
 
+/* Heads of more than 96 columns, whose keys come in blocks of 96, in the kernel that has only those: heads that end within their second
+   box, an odd number of them; pictures of one block, of whole ones, of one key more; of one size and of any, with rotary positions and
+   without, in windows, under a pooling head. */
+static MicroShape wide_shape(MicroShape shape, uint32_t heads = 2, uint32_t head_dim = 128) {
+    shape.head_dim = head_dim;
+    shape.hidden = heads * head_dim;
+    return shape;
+}
+static void test_wide_numbers(void) {
+    test_encoder_arithmetic(wide_shape(sizes_shape("9x15 8x12 1x1 1x97", 400), 3), 2);
+    MicroShape online = wide_shape({136, 8, 0, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}); /* 289 tokens */
+    test_encoder_arithmetic(online, 1);
+    MicroShape windows = wide_shape(qwen_shape("qwen2.5", "10x14 6x6", 200));
+    test_encoder_arithmetic(windows, 1);
+}
+static void test_wide_heads(unsigned seeds) {
+    test_wide_numbers();
+    for (const uint32_t head_dim : {104u, 112u, 120u}) test_encoder_arithmetic(wide_shape(sizes_shape("9x15 5x5", 200), 2, head_dim), 1);
+    const char *const mixed = "3x5 1x1 9x15 16x18 2x3 8x12"; /* tiles of queries over four pictures; three whole blocks, one */
+    test_sizes_alone(wide_shape(sizes_shape(mixed, 600)), {"3x5", "1x1", "9x15", "16x18", "2x3", "8x12"}, {15, 1, 135, 288, 6, 96});
+    MicroShape head = wide_shape(sizes_shape(mixed, 600));
+    head.head = true;
+    head.layers = 1;
+    test_encoder_arithmetic(head, 1);
+    test_sizes_engine(head);
+    MicroShape sharp = wide_shape(sizes_shape(mixed, 600)); /* exponentials that float32 has no room for */
+    sharp.sharpness = 40;
+    sharp.layers = 1;
+    test_encoder_arithmetic(sharp, 1);
+    test_encoder_arithmetic(wide_shape(qwen_shape("qwen3", "4x2 10x14*5 16x16*2 2x6 8x8", 1000)), 1);
+    MicroShape few = wide_shape({64, 16, 0, 200, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}); /* 16 tokens and the pooling head's tiles for them */
+    test_encoder_arithmetic(few, 1);
+    few.image_size = 112; /* 49: one math group has nothing to do */
+    few.family = "dinov3";
+    few.gated = true;
+    few.intermediate = 260;
+    test_encoder_arithmetic(few, 1);
+    test_encoder_protocol(wide_shape(sizes_shape(mixed, 600)), seeds / 8);
+    test_encoder_replay(wide_shape(sizes_shape(mixed, 600)), seeds);
+    MicroShape online = wide_shape({136, 8, 0, 72, 1, 1, 2, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT});
+    test_encoder_protocol(online, seeds / 8);
+    test_validation(wide_shape(qwen_shape("qwen2.5", "4x2 6x10*3", 128)), 30,
+                    {{MicroFault::none, ""}, {MicroFault::place, "qkv"}, {MicroFault::range, "attention"}});
+    online.poll_limit = POLL_LIMIT;
+    test_lost_signals(online, 7);
+    test_lost_arrivals(online);
+    MicroShape windows = wide_shape(qwen_shape("qwen2.5", "4x2 6x10*3 8x8", 300));
+    windows.layers = 1;
+    windows.poll_limit = POLL_LIMIT;
+    test_lost_signals(windows, 1);
+    test_lost_arrivals(windows);
+    windows.poll_limit = IMPATIENT;
+    test_given_up_in_motion(windows, 32);
+    windows.poll_limit = NO_POLL_LIMIT;
+    test_cancelled(windows, 16);
+    std::set<std::string> ways;
+    MicroEncoder *encoder = open_encoder(windows);
+    if (!encoder) return;
+    micro_run(encoder, options_of(0, true), 0);
+    protocol_runs++;
+    micro_ways(encoder, &ways);
+    micro_close(encoder);
+    ok(ways.count("megavit_encode_wide_sm_90a"), "encoder, wide heads have their kernel", "another one");
+}
+
 /* The family that only tests know, in the program that has it (tests/toy): norms behind the residual are tiles of their own, in the
    kernel of all kinds; behind tiles that share out K, too. */
 static void test_toy(void) {
@@ -1055,9 +1120,9 @@ int main(int count, char **argument) {
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
     const std::set<std::string> shares = {"",      "numbers",  "families", "towers", "qwen",   "widths",   "alike",      "few",
-                                          "order", "watchdog", "sizes",    "ranges", "shares", "validate", "projection", "toy"};
+                                          "order", "watchdog", "heads", "sizes",    "ranges", "shares", "validate", "projection", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|ranges|shares|validate|"
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|ranges|shares|validate|heads|"
                         "projection|toy] [SEEDS]\n");
         return 1;
     }
@@ -1068,6 +1133,8 @@ int main(int count, char **argument) {
     if (share.empty() || share == "numbers" || share == "qwen") test_qwen_heads(seeds);
     if (share.empty() || share == "numbers" || share == "widths") test_widths();
     if (share.empty() || share == "numbers" || share == "alike") test_alike();
+    if (share == "numbers") test_wide_numbers();
+    if (share.empty() || share == "heads") test_wide_heads(seeds);
     if (share.empty() || share == "few") test_few(seeds);
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();

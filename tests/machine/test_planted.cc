@@ -1,4 +1,4 @@
-/* Planted faults in the kernel of towers for pictures of any size (planted_ranges.txt): each is seen, as a report of the model, a verdict of the
+/* Planted faults in the kernels of towers and of wide heads (planted_ranges.txt): each is seen, as a report of the model, a verdict of the
    kernel's watchdog or rows that are off. Speaks TAP; ends with what was run. test_planted NUMBER: one fault, with all that is said of it. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static MicroShape tower(const char *family, const char *sizes, uint32_t images, 
     return shape;
 }
 /* Pictures that share row tiles, over two layers; windows within frames; a row tile for each cluster and more, in tiles of 256 columns; K
-   shared out over clusters. */
+   shared out over clusters; heads of 128 columns, of pictures of any size and of one, whose last tile of queries has one block of 64. */
 static std::vector<Shape> shapes(void) {
     MicroShape mixed = tower("qwen3", "4x2 6x10*3 8x8 10x12 2x4", 5, 192, 64, 200), windows = tower("qwen2.5", "10x14 6x6", 2, 160, 80, 172),
                wide = tower("qwen2.5", "16x16 10x14", 2, 320, 80, 300);
@@ -43,7 +43,11 @@ static std::vector<Shape> shapes(void) {
     shares.layers = 2;
     shares.clusters = 3;
     shares.shares = 3;
-    return {{"mixed", mixed}, {"windows", windows}, {"wide", wide}, {"shares", shares}};
+    MicroShape heads = tower("qwen3", "4x2 6x10*3 8x14 2x4", 4, 256, 128, 200);
+    heads.layers = 2;
+    MicroShape online = {96, 8, 256, 72, 1, 2, 2, 2, 1, 2, 1000, 1, true, 128, false};
+    online.family = "dinov3";
+    return {{"mixed", mixed}, {"windows", windows}, {"wide", wide}, {"shares", shares}, {"wide-heads", heads}, {"wide-online", online}};
 }
 
 /* How a launch with the fault is seen under one seed; empty: it is not. all: what is said of it. */

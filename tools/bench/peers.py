@@ -91,6 +91,7 @@ class Head(nn.Module):
 QWEN = {  # width, MLP, heads, layers, patch, out, DeepStack behind these layers, window, layers of full attention, gated
     'qwen3-2b': (1024, 4096, 16, 24, 16, 2048, (5, 11, 17), 0, (), False),
     'qwen3-8b': (1152, 4304, 16, 27, 16, 4096, (8, 16, 24), 0, (), False),
+    'qwen3-wide': (1024, 4096, 8, 24, 16, 2048, (5, 11, 17), 0, (), False), # heads of 128
     'qwen2.5-7b': (1280, 3420, 16, 32, 14, 3584, (), 64, (7, 15, 23, 31), True)}
 SIGLIP = {  # width, MLP, heads, layers, pixels, patch
     'base-224': (768, 3072, 12, 12, 224, 16), 'base-512': (768, 3072, 12, 12, 512, 16), 'so400m-224': (1152, 4304, 16, 27, 224, 14),

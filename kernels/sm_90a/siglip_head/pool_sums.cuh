@@ -61,8 +61,8 @@ template <class Tokens> DEVICE void pool_sums_block(Math &self, const TileSlot &
 }
 
 /* ANY_SIZE: the kernel has pictures of any size, too. A block of tokens behind the last picture's end is other pictures' rows, with a
-   weight of 0. */
-template <bool ANY_SIZE> DEVICE void pool_sums_tile(Math &self, const TileSlot &tile) {
+   weight of 0. BOTH: and those of one size, of which a pair's second that is not there gets no chunk either (walk_pool_sums). */
+template <bool ANY_SIZE, bool BOTH> DEVICE void pool_sums_tile(Math &self, const TileSlot &tile) {
     const uint32_t block = tile.column * MGV__MATH_GROUPS + self.group;
     if constexpr (ANY_SIZE)
         if (self.arguments.picture_rows) {
@@ -73,7 +73,8 @@ template <bool ANY_SIZE> DEVICE void pool_sums_tile(Math &self, const TileSlot &
             for (uint32_t i = sums ? mgv__ceil_div(tokens.count(), MGV__ONLINE_KEYS) : 0; i < tokens.blocks; i++) range_let_pass(self);
             return;
         }
-    if (block < tile.op.of.pool.blocks) pool_sums_block(self, tile, image_tokens(tile, self.cta), block);
+    const ImageTokens tokens = image_tokens(tile, self.cta);
+    if (block < tile.op.of.pool.blocks && (!BOTH || tokens.exists())) pool_sums_block(self, tile, tokens, block);
     else online_let_pass(self, tile.op);
 }
 

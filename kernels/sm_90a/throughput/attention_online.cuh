@@ -1,8 +1,8 @@
-/* megavit: attention of 128 queries of one head, for any number of tokens and heads of up to 96 columns. Keys and values come in blocks of
-   128; a row's maximum and sum run along, and what has been added up is rescaled when the maximum grows (Milakov, Gimelshein 2018). Keys
+/* megavit: attention of 128 queries of one head, for any number of tokens and heads of up to 128 columns. Keys and values come in blocks
+   of 128, those of wide heads in blocks of 96, as many as fit a stage; a row's maximum and sum run along, and what has been added up is rescaled when the maximum grows (Milakov, Gimelshein 2018). Keys
    are taken in order, so a row's bits depend on its image only.
 
-   A head is taken as 64 columns and, for REST 16 or 32, as many behind them; columns beyond the head are zero in shared memory. A math
+   A head is taken as 64 columns and, for REST 16, 32 or 64, as many behind them; columns beyond the head are zero in shared memory. A math
    group finds its 64 queries in the chunk buffers that its results go into. A stage of the ring holds a block of keys and values. The next
    block's scores are issued with the products of this one. */
 #ifndef MGV_ATTENTION_ONLINE_CUH
@@ -11,11 +11,13 @@
 #include "math.cuh"
 
 enum { ONLINE_SCORES = MGV__ONLINE_KEYS / 2 }; /* accumulators of a thread */
+/* Keys of a block, and its accumulators. */
+template <int REST> DEVICE constexpr int online_keys(void) { return REST == WIDE_REST ? MGV__WIDE_KEYS : MGV__ONLINE_KEYS; }
 
-/* As matrix_descriptor, of rows of COLUMNS columns in a swizzle as wide as they are: 16 or 32 columns. */
+/* As matrix_descriptor, of rows of COLUMNS columns in a swizzle as wide as they are: 16, 32 or 64 columns. */
 template <int COLUMNS> DEVICE uint64_t narrow_descriptor(uint32_t address) {
-    static_assert(COLUMNS == 16 || COLUMNS == 32, "rows of 32 or 64 bytes");
-    return (COLUMNS == 16 ? 3ull : 2ull) << 62 | (uint64_t)(COLUMNS * 16 / 16) << 32 | 0x10000 | ((address & 0x3FFFF) >> 4);
+    static_assert(COLUMNS == 16 || COLUMNS == 32 || COLUMNS == 64, "rows of 32, 64 or 128 bytes");
+    return (COLUMNS == 16 ? 3ull : COLUMNS == 32 ? 2ull : 1ull) << 62 | (uint64_t)(COLUMNS * 16 / 16) << 32 | 0x10000 | ((address & 0x3FFFF) >> 4);
 }
 
 /* Of two rows: the largest score, what exponentials are scaled down by, this lane's share of their sum. */
@@ -39,7 +41,8 @@ template <int REST> DEVICE OnlineQueries online_queries(Math &self) {
 }
 
 /* Issues the scores of one block, whose keys lie at `box`, what is behind their first 64 columns at `rest_box`. */
-template <int REST> DEVICE void online_scores(uint32_t box, uint32_t rest_box, const OnlineQueries &queries, float (&s)[ONLINE_SCORES]) {
+template <int REST, int COUNT>
+DEVICE void online_scores(uint32_t box, uint32_t rest_box, const OnlineQueries &queries, float (&s)[COUNT]) {
     const uint64_t keys = matrix_descriptor(box);
 #pragma unroll
     for (int k = 0; k < 4; k++) wgmma_m64k16_bf16_ss(s, queries.box + 2 * k, keys + 2 * k, 1);
@@ -50,36 +53,36 @@ template <int REST> DEVICE void online_scores(uint32_t box, uint32_t rest_box, c
     }
     wgmma_commit_group();
 }
-template <int REST> DEVICE void online_scores(uint32_t stage, const OnlineQueries &queries, float (&s)[ONLINE_SCORES]) {
-    online_scores<REST>(stage + online_box(0), stage + online_rest(0, REST), queries, s);
+template <int REST, int COUNT> DEVICE void online_scores(uint32_t stage, const OnlineQueries &queries, float (&s)[COUNT]) {
+    online_scores<REST>(stage + online_box<2 * COUNT>(0), stage + online_rest<2 * COUNT>(0, REST), queries, s);
 }
 
 /* Issues the products of one block's probabilities with its values. */
-template <int REST> DEVICE void online_values(uint32_t box, uint32_t rest_box, const uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32],
-                                              float (&o_rest)[REST ? REST / 2 : 1]) {
+template <int REST, int COUNT> DEVICE void online_values(uint32_t box, uint32_t rest_box, const uint32_t (&p)[COUNT], float (&o)[32],
+                                                         float (&o_rest)[REST ? REST / 2 : 1]) {
     const uint64_t values = matrix_descriptor(box);
 #pragma unroll
-    for (int k = 0; k < MGV__ONLINE_KEYS / 16; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
+    for (int k = 0; k < COUNT / 4; k++) /* 16 keys are 2048 bytes of values: 128 descriptor units */
         wgmma_m64k16_bf16_rs_transposed_b(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], values + 128 * k, 1);
     if constexpr (REST != 0) {
         const uint64_t rest = narrow_descriptor<REST>(rest_box);
 #pragma unroll
-        for (int k = 0; k < MGV__ONLINE_KEYS / 16; k++)
+        for (int k = 0; k < COUNT / 4; k++)
             wgmma_m64k16_bf16_rs_transposed_b(o_rest, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], rest + 2 * REST * k, 1);
     }
     wgmma_commit_group();
 }
-template <int REST>
-DEVICE void online_values(uint32_t stage, const uint32_t (&p)[ONLINE_SCORES / 2], float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
-    online_values<REST>(stage + online_box(1), stage + online_rest(1, REST), p, o, o_rest);
+template <int REST, int COUNT>
+DEVICE void online_values(uint32_t stage, const uint32_t (&p)[COUNT], float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
+    online_values<REST>(stage + online_box<4 * COUNT>(1), stage + online_rest<4 * COUNT>(1, REST), p, o, o_rest);
 }
 
 /* Scores of one block -> powers of two, in place. Returns what everything before is to be multiplied by. SOME: a row may have had no key
    yet, and nothing is taken from infinity. */
-template <bool SOME> DEVICE void online_exponentials(float (&s)[ONLINE_SCORES], RunningSoftmax &running, float (&scale)[2]) {
+template <bool SOME, int COUNT> DEVICE void online_exponentials(float (&s)[COUNT], RunningSoftmax &running, float (&scale)[2]) {
     float most[2] = {running.most[0], running.most[1]};
 #pragma unroll
-    for (int i = 0; i < ONLINE_SCORES; i++) most[i / 2 & 1] = fmaxf(most[i / 2 & 1], s[i]);
+    for (int i = 0; i < COUNT; i++) most[i / 2 & 1] = fmaxf(most[i / 2 & 1], s[i]);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float before = running.most[r];
@@ -89,17 +92,18 @@ template <bool SOME> DEVICE void online_exponentials(float (&s)[ONLINE_SCORES], 
         running.sum[r] *= scale[r];
     }
 #pragma unroll
-    for (int i = 0; i < ONLINE_SCORES; i++) {
+    for (int i = 0; i < COUNT; i++) {
         s[i] = ex2_approx(s[i] - most[i / 2 & 1]);
         running.sum[i / 2 & 1] += s[i];
     }
 }
 /* Scores of keys from `left` on become 0. */
-DEVICE void online_softmax(float (&s)[ONLINE_SCORES], uint32_t left, uint32_t lane, RunningSoftmax &running, float (&scale)[2]) {
+template <int COUNT>
+DEVICE void online_softmax(float (&s)[COUNT], uint32_t left, uint32_t lane, RunningSoftmax &running, float (&scale)[2]) {
     const uint32_t column = 2 * (lane % 4);
-    if (left < MGV__ONLINE_KEYS) {
+    if (left < 2 * COUNT) {
 #pragma unroll
-        for (int j = 0; j < ONLINE_SCORES / 4; j++) {
+        for (int j = 0; j < COUNT / 4; j++) {
             if (8 * j + column >= left) s[4 * j] = s[4 * j + 2] = -INFINITY;
             if (8 * j + column + 1 >= left) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
         }
@@ -121,10 +125,10 @@ template <int COLUMNS> DEVICE void online_write(Math &self, const float *o, cons
 }
 
 /* Exponentials -> A operands, and what has been added up rescaled. */
-template <int REST> DEVICE void online_merge(const float (&s)[ONLINE_SCORES], const float (&scale)[2], uint32_t (&p)[ONLINE_SCORES / 2],
-                                             float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
+template <int REST, int COUNT> DEVICE void online_merge(const float (&s)[COUNT], const float (&scale)[2], uint32_t (&p)[COUNT / 2],
+                                                        float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
 #pragma unroll
-    for (int i = 0; i < ONLINE_SCORES / 2; i++) p[i] = cvt_rn_bf16x2(s[2 * i], s[2 * i + 1]);
+    for (int i = 0; i < COUNT / 2; i++) p[i] = cvt_rn_bf16x2(s[2 * i], s[2 * i + 1]);
 #pragma unroll
     for (int i = 0; i < 32; i++) o[i] *= scale[i / 2 & 1];
 #pragma unroll
@@ -134,9 +138,10 @@ template <int REST> DEVICE void online_merge(const float (&s)[ONLINE_SCORES], co
 /* All keys for one block of queries. The last block's softmax and products are outside of the loop:
    nothing may be issued conditionally between products. */
 template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &op) {
+    constexpr int KEYS = online_keys<REST>();
     RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
-    float s[ONLINE_SCORES], o[32], o_rest[REST ? REST / 2 : 1], scale[2];
-    uint32_t p[ONLINE_SCORES / 2], row = 0;
+    float s[KEYS / 2], o[32], o_rest[REST ? REST / 2 : 1], scale[2];
+    uint32_t p[KEYS / 4], row = 0;
     Ring<MGV__STAGES> values = self.stage; /* whose values are multiplied next; self.stage: whose keys are */
     wgmma_registers_zero(o);
     wgmma_registers_zero(o_rest);
@@ -149,8 +154,8 @@ template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &o
     wgmma_wait_group<0>();
     wgmma_registers_fence(s);
 #pragma unroll 1
-    for (; row + MGV__ONLINE_KEYS < op.tokens; row += MGV__ONLINE_KEYS) {
-        online_softmax(s, MGV__ONLINE_KEYS, self.lane, running, scale);
+    for (; row + KEYS < op.tokens; row += KEYS) {
+        online_softmax(s, KEYS, self.lane, running, scale);
         online_merge<REST>(s, scale, p, o, o_rest);
         self.stage.advance();
         math_wait_stage(self, self.stage);
@@ -186,9 +191,9 @@ template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &o
 }
 
 /* A math group without work lets the tile's stages pass. */
-DEVICE void online_let_pass(Math &self, const mgv__kernel_op &op) {
+template <int REST = 0> DEVICE void online_let_pass(Math &self, const mgv__kernel_op &op) {
 #pragma unroll 1
-    for (uint32_t row = 0; row < op.tokens; row += MGV__ONLINE_KEYS, self.stage.advance()) {
+    for (uint32_t row = 0; row < op.tokens; row += online_keys<REST>(), self.stage.advance()) {
         math_wait_stage(self, self.stage);
         warp_sync(); /* lane 0 leaves for the warp: no lane may still be looking */
         math_leave_stage(self, self.stage.index);
@@ -199,7 +204,7 @@ template <int REST> DEVICE void attention_online_tile(Math &self, const TileSlot
     const mgv__kernel_op &op = tile.op;
     const AttentionPart part = attention_part(tile, self.cta);
     if (attention_first_block(tile, part, self.group) < part.end) online_block<REST>(self, op);
-    else online_let_pass(self, op); /* an image's last part may have one block only */
+    else online_let_pass<REST>(self, op); /* an image's last part may have one block only */
 }
 
 #endif /* MGV_ATTENTION_ONLINE_CUH */

@@ -246,41 +246,46 @@ DEVICE void load_box_4d(Loader &self, uint32_t stage, uint32_t offset, uint32_t 
 
 /* A stage of attention with online softmax: 64 columns of a block's keys, then of its values; what lies behind these columns, of keys,
    of values. */
-DEVICE constexpr uint32_t online_box(uint32_t part) { return part * MGV__ONLINE_KEYS * 128; }
-DEVICE constexpr uint32_t online_rest(uint32_t part, uint32_t rest) { return online_box(2) + part * MGV__ONLINE_KEYS * rest * 2; }
+template <uint32_t KEYS = MGV__ONLINE_KEYS> DEVICE constexpr uint32_t online_box(uint32_t part) { return part * KEYS * 128; }
+template <uint32_t KEYS = MGV__ONLINE_KEYS> DEVICE constexpr uint32_t online_rest(uint32_t part, uint32_t rest) {
+    return online_box<KEYS>(2) + part * KEYS * rest * 2;
+}
 static_assert(2 * MGV__ONLINE_KEYS * MGV__KERNEL_MAX_HEAD_DIM * 2 <= MGV__STAGE_BYTES, "a block of keys and values fits one stage");
+static_assert(2 * MGV__WIDE_KEYS * MGV__KERNEL_WIDE_HEAD_DIM * 2 <= MGV__STAGE_BYTES && MGV__WIDE_KEYS % 16 == 0, "and of wide heads");
 
 /* Keys and values block by block. The storers bring the queries. */
-DEVICE void load_attention_online(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+template <uint32_t KINDS> DEVICE void load_attention_online(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    constexpr uint32_t KEYS = online_keys_of<KINDS>();
     const mgv__kernel_op &op = tile.op;
     const AttentionPart part = attention_part(tile, self.cta);
-    const uint32_t image = image_number(op, tile.group, tile.unit), rest = rest_columns(op);
+    const uint32_t image = image_number(op, tile.group, tile.unit), rest = rest_columns<KINDS>(op);
     loader_wait_ready(self, slot);
-    for (uint32_t row = 0; row < op.tokens; row += MGV__ONLINE_KEYS, self.stage.advance()) {
-        loader_open_stage(self, self.stage, online_rest(2, rest));
+    for (uint32_t row = 0; row < op.tokens; row += KEYS, self.stage.advance()) {
+        loader_open_stage(self, self.stage, online_rest<KEYS>(2, rest));
         for (uint32_t i = 0; i < 2; i++) {
             const uint32_t head = (1 + i) * op.heads + part.head;
-            load_box_4d(self, self.stage.index, online_box(i), op.of.attention.key_map, 0, head, row, image);
-            if (rest) load_box_4d(self, self.stage.index, online_rest(i, rest), op.of.attention.key_rest_map, 64, head, row, image);
+            load_box_4d(self, self.stage.index, online_box<KEYS>(i), op.of.attention.key_map, 0, head, row, image);
+            if (rest) load_box_4d(self, self.stage.index, online_rest<KEYS>(i, rest), op.of.attention.key_rest_map, 64, head, row, image);
         }
     }
 }
 
 /* The same over the keys of ranges.cuh. */
-DEVICE void load_attention_ranges(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+template <uint32_t KINDS> DEVICE void load_attention_ranges(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    constexpr uint32_t KEYS = online_keys_of<KINDS>();
     const mgv__kernel_op &op = tile.op;
-    const uint32_t number = tile.column * MGV__CLUSTER + self.cta, rest = rest_columns(op);
+    const uint32_t number = tile.column * MGV__CLUSTER + self.cta, rest = rest_columns<KINDS>(op);
     KeyWalk walk = key_walk(self.arguments, tile);
     loader_wait_ready(self, slot);
     do {
-        loader_open_stage(self, self.stage, online_rest(2, rest));
+        loader_open_stage(self, self.stage, online_rest<KEYS>(2, rest));
         for (uint32_t i = 0; i < 2; i++) {
             const uint32_t head = (1 + i) * op.heads + number;
-            load_box_4d(self, self.stage.index, online_box(i), op.of.attention.key_map, 0, head, walk.row, 0);
-            if (rest) load_box_4d(self, self.stage.index, online_rest(i, rest), op.of.attention.key_rest_map, 64, head, walk.row, 0);
+            load_box_4d(self, self.stage.index, online_box<KEYS>(i), op.of.attention.key_map, 0, head, walk.row, 0);
+            if (rest) load_box_4d(self, self.stage.index, online_rest<KEYS>(i, rest), op.of.attention.key_rest_map, 64, head, walk.row, 0);
         }
         self.stage.advance();
-    } while (next_keys(walk));
+    } while (next_keys<KEYS>(walk));
 }
 
 /* The image's tokens, in chunks of 64 columns: all with the scoring vectors, then those of this part alone. */
@@ -332,8 +337,8 @@ template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mg
         if (self.ends || tile.op.kind == MGV__KERNEL_END) break;
         if (mgv__tile_columns(tile.op.kind)) load_gemm<is_tower<KINDS>()>(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(tile.op.kind)) load_attention(self, tile, slot, mgv__key_block(tile.op.tokens));
-        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) load_attention_online(self, tile, slot);
-        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) load_attention_ranges(self, tile, slot);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) load_attention_online<KINDS>(self, tile, slot);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) load_attention_ranges<KINDS>(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_POOL>(tile.op.kind)) load_pool(self, tile, slot, mgv__key_block(tile.op.tokens));
         else if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(tile.op.kind)) load_pool_sums<is_tower<KINDS>()>(self, tile, slot);
         else if (is_few_rows(tile.op.kind)) {

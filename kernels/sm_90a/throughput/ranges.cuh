@@ -1,7 +1,7 @@
 /* megavit: which keys a tile of queries has where pictures of any size lie one behind the other. Tokens that attend to each other are a
    range, and ranges follow each other. A tile of 128 queries goes through all ranges that its rows are of, one after the other, each in
    blocks of 128 keys from its first token on: so a row's sums are added up in one order, whatever lies before and behind its picture, and
-   of the other ranges' keys it takes nothing. */
+   of the other ranges' keys it takes nothing. Blocks of wide heads are of MGV__WIDE_KEYS. */
 #ifndef MGV_RANGES_CUH
 #define MGV_RANGES_CUH
 
@@ -28,9 +28,9 @@ DEVICE KeyWalk key_walk(const mgv__kernel_arguments &arguments, const TileSlot &
     walk.behind = range_end(walk, walk.query);
     return walk;
 }
-/* To the next block; 0: there is none. */
-DEVICE bool next_keys(KeyWalk &walk) {
-    walk.row += MGV__ONLINE_KEYS;
+/* To the next block, of KEYS; 0: there is none. */
+template <uint32_t KEYS> DEVICE bool next_keys(KeyWalk &walk) {
+    walk.row += KEYS;
     if (walk.row < walk.behind) return true;
     if (walk.behind >= walk.end) return false;
     walk.row = walk.first = walk.behind;

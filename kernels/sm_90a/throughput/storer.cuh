@@ -174,11 +174,11 @@ DEVICE ChunkWalk walk_attention(const TileSlot &tile, uint32_t cta, uint32_t mat
 }
 /* At most one block of 64 queries a math group, in chunks of 64 columns; what the last one has beyond the head is cut off. The chunks are
    granted with the queries in them. */
-DEVICE ChunkWalk walk_attention_online(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+template <uint32_t KINDS> DEVICE ChunkWalk walk_attention_online(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
     const AttentionPart part = attention_part(tile, cta);
     const uint32_t block = attention_first_block(tile, part, math_group);
-    walk.rest = rest_columns(tile.op);
+    walk.rest = rest_columns<KINDS>(tile.op);
     walk.count = block < part.end ? 1 + (walk.rest != 0) : 0;
     walk.x = 0;
     walk.y = block * 64;
@@ -192,9 +192,9 @@ DEVICE ChunkWalk walk_attention_online(const TileSlot &tile, uint32_t cta, uint3
     return walk;
 }
 /* The same of a row tile. */
-DEVICE ChunkWalk walk_attention_ranges(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+template <uint32_t KINDS> DEVICE ChunkWalk walk_attention_ranges(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
-    walk.rest = rest_columns(tile.op);
+    walk.rest = rest_columns<KINDS>(tile.op);
     walk.x = 0;
     walk.y = tile.unit * MGV__GEMM_ROWS + math_group * MGV__CHUNK_ROWS;
     walk.count = walk.y < mgv__rows_of_group(&tile.op, tile.group) ? 1 + (walk.rest != 0) : 0;
@@ -237,8 +237,8 @@ template <bool ANY_SIZE> DEVICE ChunkWalk walk_pool_sums(const TileSlot &tile, u
 template <uint32_t KINDS> DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     const uint32_t kind = tile.op.kind;
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(kind)) return walk_attention(tile, cta, math_group);
-    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(kind)) return walk_attention_online(tile, cta, math_group);
-    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(kind)) return walk_attention_ranges(tile, cta, math_group);
+    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(kind)) return walk_attention_online<KINDS>(tile, cta, math_group);
+    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(kind)) return walk_attention_ranges<KINDS>(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_POOL>(kind)) return walk_pool(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(kind)) return walk_pool_sums<is_tower<KINDS>()>(tile, cta, math_group);
     return walk_gemm<is_tower<KINDS>()>(tile, cta, math_group);
