@@ -73,8 +73,9 @@ template <bool ANY_SIZE, bool BOTH> DEVICE void pool_sums_tile(Math &self, const
             for (uint32_t i = sums ? mgv__ceil_div(tokens.count(), MGV__ONLINE_KEYS) : 0; i < tokens.blocks; i++) range_let_pass(self);
             return;
         }
-    const ImageTokens tokens = image_tokens(tile, self.cta);
-    if (block < tile.op.of.pool.blocks && (!BOTH || tokens.exists())) pool_sums_block(self, tile, tokens, block);
+    if constexpr (BOTH)
+        if (!image_tokens(tile, self.cta).exists()) return online_let_pass(self, tile.op);
+    if (block < tile.op.of.pool.blocks) pool_sums_block(self, tile, image_tokens(tile, self.cta), block);
     else online_let_pass(self, tile.op);
 }
 
