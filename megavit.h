@@ -747,8 +747,8 @@ enum {
     MGV_BACKEND_AUTO = 0, /* CUDA where it can run the model, else the CPU; the log says why. Not on Blackwell: its kernel (compute
                              capabilities 10.0, 10.3, 11.0) has run on a model of the machine only, and on no card. CUDA takes it */
     MGV_BACKEND_CPU,
-    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns; Hopper: 128,
-                             DINOv3, whose pictures the host resizes in floats; Qwen-VL, NaFlex, pictures of any size in one
+    MGV_BACKEND_CUDA      /* needs MEGAVIT_CUDA and a Hopper or Blackwell card; SigLIP, CLIP, DINOv2 with heads of up to 96 columns; Hopper:
+                             128, DINOv3, whose pictures the host resizes in floats; Qwen-VL, NaFlex, pictures of any size in one
                              launch; and Qwen3's texts, see Sessions. bf16 weights and
                              activations, fp32 sums: about 5e-3 relative L2 against the CPU */
 };
