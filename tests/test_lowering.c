@@ -483,7 +483,8 @@ static void tower_config(mgv__config *config, mgv_family family, const shape *s)
    them. */
 static void test_towers(void **state) {
     static const shape published[] = {{"qwen3-2b", 1024, 4096, 24, 16, 16}, {"qwen3-8b", 1152, 4304, 27, 16, 16}};
-    static const char *const small[] = {"qwen3_base", "qwen3_head_dim_72", "qwen3_head_dim_128", "qwen3_5_base", "qwen2_5_base", "qwen2_vl_base"};
+    static const char *const small[] = {"qwen3_base",   "qwen3_head_dim_72", "qwen3_head_dim_128",
+                                        "qwen3_5_base", "qwen2_5_base",      "qwen2_vl_base"};
     plan_model *m = (plan_model *)malloc(sizeof *m);
     uint32_t i;
     (void)state;

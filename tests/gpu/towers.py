@@ -19,8 +19,11 @@ MODELS = { # model, config, side of a patch, merged patches a side, frames of a 
     'naflex-pooled': (Siglip2VisionModel, dict(), Siglip2VisionConfig, 16, 1, 1),
     'qwen3-2b': (Qwen3VLVisionModel, dict(depth=24, hidden_size=1024, intermediate_size=4096, out_hidden_size=2048, deepstack_visual_indexes=[5, 11, 17]), Qwen3VLVisionConfig, 16, 2, 2),
     'qwen3-8b': (Qwen3VLVisionModel, dict(depth=27, hidden_size=1152, intermediate_size=4304, out_hidden_size=4096), Qwen3VLVisionConfig, 16, 2, 2),
-    'qwen3-wide': (Qwen3VLVisionModel, dict(depth=24, hidden_size=1024, intermediate_size=4096, num_heads=8, out_hidden_size=2048, deepstack_visual_indexes=[5, 11, 17]), Qwen3VLVisionConfig, 16, 2, 2), # heads of 128
-    'qwen2.5-wide': (Qwen2_5_VisionTransformerPretrainedModel, dict(depth=32, hidden_size=1280, intermediate_size=3420, num_heads=10, out_hidden_size=3584, fullatt_block_indexes=[7, 15, 23, 31]), Qwen2_5_VLVisionConfig, 14, 2, 2),
+    'qwen3-wide': (Qwen3VLVisionModel, dict(depth=24, hidden_size=1024, intermediate_size=4096, num_heads=8, # heads of 128
+                                            out_hidden_size=2048, deepstack_visual_indexes=[5, 11, 17]), Qwen3VLVisionConfig, 16, 2, 2),
+    'qwen2.5-wide': (Qwen2_5_VisionTransformerPretrainedModel,
+                     dict(depth=32, hidden_size=1280, intermediate_size=3420, num_heads=10, out_hidden_size=3584,
+                          fullatt_block_indexes=[7, 15, 23, 31]), Qwen2_5_VLVisionConfig, 14, 2, 2),
     'qwen2.5-7b': (Qwen2_5_VisionTransformerPretrainedModel, dict(depth=32, hidden_size=1280, intermediate_size=3420, out_hidden_size=3584, fullatt_block_indexes=[7, 15, 23, 31]), Qwen2_5_VLVisionConfig, 14, 2, 2)}
 SIZES = [(16, 16), (10, 24), (2, 6), (32, 32), (14, 18), (40, 26)] # patches down and across
 TIMED = [(16, 16), (32, 32), (64, 64), (128, 128)]

@@ -955,7 +955,8 @@ static void test_wide_heads(unsigned seeds) {
     sharp.layers = 1;
     test_encoder_arithmetic(sharp, 1);
     test_encoder_arithmetic(wide_shape(qwen_shape("qwen3", "4x2 10x14*5 16x16*2 2x6 8x8", 1000)), 1);
-    MicroShape few = wide_shape({64, 16, 0, 200, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}); /* 16 tokens and the pooling head's tiles for them */
+    /* 16 tokens and the pooling head's tiles for them */
+    MicroShape few = wide_shape({64, 16, 0, 200, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true});
     test_encoder_arithmetic(few, 1);
     few.image_size = 112; /* 49: one math group has nothing to do */
     few.family = "dinov3";
@@ -1122,8 +1123,8 @@ int main(int count, char **argument) {
     const std::set<std::string> shares = {"",      "numbers",  "families", "towers", "qwen",   "widths",   "alike",      "few",
                                           "order", "watchdog", "heads", "sizes",    "ranges", "shares", "validate", "projection", "toy"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|ranges|shares|validate|heads|"
-                        "projection|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|ranges|shares|validate|"
+                        "heads|projection|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();

@@ -1,6 +1,6 @@
-/* megavit: attention of 128 queries of one head, for any number of tokens and heads of up to 128 columns. Keys and values come in blocks
-   of 128, those of wide heads in blocks of 96, as many as fit a stage; a row's maximum and sum run along, and what has been added up is rescaled when the maximum grows (Milakov, Gimelshein 2018). Keys
-   are taken in order, so a row's bits depend on its image only.
+/* megavit: attention of 128 queries of one head, for any number of tokens and heads of up to 128 columns. Keys and values come in blocks of
+   128, those of wide heads in blocks of 96, as many as fit a stage; a row's maximum and sum run along, and what has been added up is
+   rescaled when the maximum grows (Milakov, Gimelshein 2018). Keys are taken in order, so a row's bits depend on its image only.
 
    A head is taken as 64 columns and, for REST 16, 32 or 64, as many behind them; columns beyond the head are zero in shared memory. A math
    group finds its 64 queries in the chunk buffers that its results go into. A stage of the ring holds a block of keys and values. The next
@@ -17,7 +17,8 @@ template <int REST> DEVICE constexpr int online_keys(void) { return REST == WIDE
 /* As matrix_descriptor, of rows of COLUMNS columns in a swizzle as wide as they are: 16, 32 or 64 columns. */
 template <int COLUMNS> DEVICE uint64_t narrow_descriptor(uint32_t address) {
     static_assert(COLUMNS == 16 || COLUMNS == 32 || COLUMNS == 64, "rows of 32, 64 or 128 bytes");
-    return (COLUMNS == 16 ? 3ull : COLUMNS == 32 ? 2ull : 1ull) << 62 | (uint64_t)(COLUMNS * 16 / 16) << 32 | 0x10000 | ((address & 0x3FFFF) >> 4);
+    constexpr uint64_t swizzle = COLUMNS == 16 ? 3 : COLUMNS == 32 ? 2 : 1;
+    return swizzle << 62 | (uint64_t)(COLUMNS * 16 / 16) << 32 | 0x10000 | ((address & 0x3FFFF) >> 4);
 }
 
 /* Of two rows: the largest score, what exponentials are scaled down by, this lane's share of their sum. */
