@@ -4309,6 +4309,13 @@ static mgv_result mgv__read_refused(const mgv__field *field, void *target, char 
     if (*value == 'f') return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is set; there is no such step", file, field->key);
 }
+/* transformers, create_causal_mask: where this is false each id would see those behind it, too. */
+static mgv_result mgv__read_causal(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    (void)target;
+    if (*value == 't') return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not true; only models whose ids see none behind them are run", file,
+                     field->key);
+}
 /* Layer numbers: an array of ascending integers below `most`, at most `room` of them. */
 static mgv_result mgv__read_layers(const mgv__field *field, uint32_t *layers, uint32_t room, uint32_t *count, char *value, const char *file,
                                    mgv_error *error) {
@@ -4853,6 +4860,7 @@ static const mgv__field mgv__language_fields[] = { /* transformers, Qwen3Config 
     {"max_position_embeddings", mgv__read_integer, offsetof(mgv__config, positions), 1, 16777216},
     {"attention_bias", mgv__read_bool, offsetof(mgv__config, attention_bias), 0, 0},
     {"use_sliding_window", mgv__read_refused, 0, 0, 0},
+    {"is_causal", mgv__read_causal, 0, 0, 0},
     {"layer_types", mgv__read_layer_types, 0, 0, 0},
     {"rope_theta", mgv__read_float, offsetof(mgv__config, rope_theta), 1, 1e12},
     {"tie_word_embeddings", mgv__read_bool, offsetof(mgv__config, tied), 0, 0},

@@ -102,6 +102,8 @@ static void configs_that_cannot_be_are_refused(void **state) {
         {"qwen3", "config.json", "\"head_dim\": 16", "\"head_dim\": 15", MGV_ERROR_MODEL, "heads of 15 columns have no pairs"},
         {"qwen3", "config.json", "\"use_sliding_window\": false", "\"use_sliding_window\": true", MGV_ERROR_UNSUPPORTED,
          "use_sliding_window is set"},
+        {"qwen3", "config.json", "\"use_sliding_window\": false", "\"is_causal\": false", MGV_ERROR_UNSUPPORTED,
+         "is_causal is not true"},
         {"qwen3", "config.json", "full_attention", "sliding_attention", MGV_ERROR_UNSUPPORTED, "layer_types"},
         {"qwen3", "config.json", "\"rope_type\": \"default\"", "\"rope_type\": \"dynamic\"", MGV_ERROR_UNSUPPORTED, "rope_type \"dynamic\""},
         {"qwen3", "config.json", "\"rope_type\": \"default\"", "\"type\": \"llama3\"", MGV_ERROR_UNSUPPORTED, "type \"llama3\" is not run"},
