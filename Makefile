@@ -166,6 +166,40 @@ $(BUILD)/tests/%: tests/%.c
 	@mkdir -p $(@D)
 	$(COMPILE_TEST) $< -o $@ $(LIBS) -lcmocka
 
+defining = $(shell grep -l '^\#define MEGAVIT_$(1)$$' /dev/null $(TEST_SOURCES))
+# The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
+CARD_TESTS := $(call defining,CUDA)
+$(CARD_TESTS:tests/%.c=$(BUILD)/tests/%): private CUDA_CFLAGS := -isystem tests/machine/include
+
+# Test programs that call the header's insides share one compiled implementation for each set of macros, which takes ten times as long to
+# compile as a test; what they include is the same header without bodies (tests/declare). ALONE: what sets macros of its own; ALONE=% for all.
+ALONE ?= cpu_plain cpu_sgemm no_stdio clock toy threads_faults card_pipeline card_validate
+SHARING := $(filter-out $(ALONE:%=tests/test_%.c),$(call defining,IMPLEMENTATION))
+with = $(filter $(call defining,$(1)),$(2))
+without = $(filter-out $(call defining,$(1)),$(2))
+# share NAME, TESTS, FLAGS, MACROS: those that define just these macros
+define share
+$(2:tests/%.c=$(BUILD)/tests/%): $(BUILD)/whole/$(1).o $(BUILD)/declared/megavit.h
+$(2:tests/%.c=$(BUILD)/tests/%): private LIBS := $(BUILD)/whole/$(1).o $(LIBS)
+$(2:tests/%.c=$(BUILD)/tests/%): private CUDA_CFLAGS := -I$(BUILD)/declared $(3)
+$(BUILD)/whole/$(1).o: private CUDA_CFLAGS := $(3) $(4:%=-DMEGAVIT_%)
+endef
+PLANNING := $(call with,PLAN,$(SHARING))
+DRIVING := $(filter $(CARD_TESTS),$(SHARING))
+NEITHER := $(filter-out $(PLANNING) $(DRIVING),$(SHARING))
+$(eval $(call share,plain,$(call without,TEXT,$(NEITHER)),-DMEGAVIT_NO_CUDA))
+$(eval $(call share,text,$(call with,TEXT,$(NEITHER)),-DMEGAVIT_NO_CUDA,TEXT))
+$(eval $(call share,plan,$(call without,TEXT,$(PLANNING)),-DMEGAVIT_NO_CUDA,PLAN))
+$(eval $(call share,text_plan,$(call with,TEXT,$(PLANNING)),-DMEGAVIT_NO_CUDA,TEXT PLAN))
+$(eval $(call share,card,$(call without,TEXT,$(DRIVING)),-isystem tests/machine/include,CUDA NO_CUDART))
+$(eval $(call share,text_card,$(call with,TEXT,$(DRIVING)),-isystem tests/machine/include,TEXT CUDA NO_CUDART))
+
+$(patsubst %,$(BUILD)/whole/%.o,plain text plan text_plan card text_card): $(BUILD)/whole/megavit.h
+	$(COMPILE) -DMEGAVIT_IMPLEMENTATION -c -x c $< -o $@
+$(BUILD)/whole/megavit.h $(BUILD)/declared/megavit.h: megavit.h tests/declare
+	@mkdir -p $(@D)
+	tests/declare $< $(notdir $(@D)) > $@
+
 $(BUILD)/tests/test_index: LIBS += -lsqlite3
 # What finds in an index, without the program.
 $(BUILD)/tests/test_index_scan: LIBS := $(INDEX_OBJECTS) -lsqlite3 $(LIBS)
@@ -186,12 +220,6 @@ $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_card_validate: $(CARD_PIPE
 $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_card_validate: LIBS := $(CARD_PIPELINE_OBJECTS) $(DECODE_LIBS) $(LIBS)
 # As a program is compiled that defines no feature macro.
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
-# The CUDA backend with neither toolkit nor runtime: the machine model's headers, and calls that the test brings.
-$(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_cuda_faults $(BUILD)/tests/test_validation $(BUILD)/tests/test_validation_mx $(BUILD)/tests/test_schedule_images \
-$(BUILD)/tests/test_start $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_blackwell_host $(BUILD)/tests/test_decoder_card $(BUILD)/tests/test_card_towers \
-$(BUILD)/tests/test_card_pictures $(BUILD)/tests/test_card_families $(BUILD)/tests/test_card_validate: \
-  CUDA_CFLAGS := -isystem tests/machine/include
-
 test-header:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run tests/test_header.sh
 
@@ -221,7 +249,7 @@ COVERED := $(TEST_SOURCES:tests/%.c=build/coverage/tests/%) build/coverage/megav
 coverage:
 	@rm -rf build/coverage/profile && mkdir -p -m 777 build/coverage/profile
 	@umask 0; status=0; LLVM_PROFILE_FILE=$(CURDIR)/build/coverage/profile/%4m.profraw $(MAKE) --no-print-directory test BUILD=build/coverage CC=$(CLANG) \
-	  CFLAGS="-O1 -g -fprofile-instr-generate -fcoverage-mapping" TEST_SCRIPTS= EXAMPLES= || status=1; \
+	  CFLAGS="-O1 -g -fprofile-instr-generate -fcoverage-mapping" TEST_SCRIPTS= EXAMPLES= ALONE=% || status=1; \
 	$(LLVM_PROFDATA) merge -sparse -o build/coverage/all.profdata build/coverage/profile/*.profraw && \
 	$(PYTHON) tests/coverage.py $(SINCE:%=--since=%) $(LLVM_COV) build/coverage/all.profdata build/coverage/missed.txt $(COVERED) && exit $$status
 
