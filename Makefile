@@ -160,7 +160,7 @@ $(BUILD)/examples/%: examples/%.cc
 # ---- tests: every tests/test_*.c is one program, every tests/test_*.sh one script; both speak TAP ----
 
 test: $(TESTS) $(BUILD)/megavit $(EXAMPLES) $(if $(EXAMPLES),$(LIBRARY))
-	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(TESTS) $(TEST_SCRIPTS)
+	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(TEST_SCRIPTS) $(TESTS)
 
 $(BUILD)/tests/%: tests/%.c
 	@mkdir -p $(@D)
