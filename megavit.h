@@ -12895,8 +12895,8 @@ static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine,
     plan->max_images = max_images;
     plan->max_pictures = plan->pictures = mgv__min_u32(max_pictures, max_images); /* a picture has a token at least */
     plan->split_least = plan->mlp > MGV__PLAN_SPLIT_LONG ? MGV__PLAN_SPLIT_LONG_LEAST : MGV__PLAN_SPLIT_LEAST;
-    /* A CTA's share of K, which is either of these, goes once around the ring at least, so that no exchange comes into a stage that the
-       tile before has lent. */
+    /* A CTA's share of K, which is either of these, goes once around the ring at least. With fewer stages there is little to halve; it was
+       not measured. */
     if (mgv__min_u32(plan->width, plan->mlp) >= MGV__CLUSTER * MGV__STAGES * MGV__GEMM_INNER) plan->split_most = MGV__PLAN_SPLIT_MOST;
     plan->group_is_said = group_images != 0;
     result = mgv__plan_check_rows(plan, (uint64_t)max_images * plan->tokens, max_images, error); /* before 32 bits are multiplied */

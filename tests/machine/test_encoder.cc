@@ -915,6 +915,11 @@ static void test_sizes(unsigned seeds) {
     shared.hidden = shared.intermediate = 512;
     shared.split = 6;
     test_encoder_arithmetic(shared, 1);
+    MicroShape behind = sizes_shape("9x7 11x8", 151); /* K shared out in fewer stages than the ring has, behind tiles that lend some */
+    behind.head = true;
+    behind.split = 2;
+    test_encoder_arithmetic(behind, 2);
+    test_encoder_protocol(behind, 8);
     std::string fifty; /* more pictures than the head has rows of GEMVs for */
     for (int i = 0; i < 50; i++) fifty += i ? " 1x2" : "1x2";
     MicroShape many = sizes_shape(fifty.c_str(), 100);

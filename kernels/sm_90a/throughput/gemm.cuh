@@ -336,7 +336,12 @@ template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_tile(Math &self, const T
 
 /* A CTA finishes half of the columns, those that come first in its accumulators, and sends its sums of the others as bf16: one rounding of
    a term of the stream, which is rounded behind it. They go to the same thread of the other CTA, into the stage that follows both CTAs'
-   products. When it is empty here it is empty there: both CTAs' math warps leave a stage in both. */
+   products, behind a block of A. When it is empty here it is empty there: both CTAs' math warps leave a stage in both. But their arrivals
+   here are no releases, so what they wrote into their rows of A in a lent stage would not be ordered before sums that came there. */
+enum { SPLIT_SUMS_AT = GEMM_A_BYTES };
+DEVICE uint32_t split_sums(const Math &self) {
+    return shared_address(self.shared->stage[self.stage.index]) + SPLIT_SUMS_AT + (self.group * 128 + self.thread) * 16;
+}
 struct SplitTarget {
     uint32_t to, full; /* of the other CTA: where this thread's sums go, and the barrier that counts them */
     uint32_t sends;    /* unless the cluster gives up */
@@ -345,8 +350,7 @@ DEVICE SplitTarget split_target(Math &self) {
     wait_barrier(&self.shared->stage_empty[self.stage.index], self.stage.parity ^ 1);
     SplitTarget target;
     target.sends = !gives_up(self.shared);
-    target.to =
-        mapa_shared_cluster(shared_address(self.shared->stage[self.stage.index]) + (self.group * 128 + self.thread) * 16, self.cta ^ 1);
+    target.to = mapa_shared_cluster(split_sums(self), self.cta ^ 1);
     target.full = mapa_shared_cluster(shared_address(&self.shared->stage_full[self.stage.index]), self.cta ^ 1);
     return target;
 }
@@ -362,7 +366,7 @@ template <int COUNT> DEVICE void split_send(const SplitTarget &target, const flo
 
 /* Adds what the other CTA sent. */
 template <int COUNT> DEVICE void split_add(Math &self, float *sums) {
-    const uint32_t from = shared_address(self.shared->stage[self.stage.index]) + (self.group * 128 + self.thread) * 16;
+    const uint32_t from = split_sums(self);
 #pragma unroll
     for (int i = 0; i < COUNT / 8; i++) {
         float v[4];
@@ -426,7 +430,7 @@ template <int HALF> DEVICE void split_statistics(const SplitPlace<HALF> &place, 
    behind them, if anything does. */
 template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) {
     constexpr int HALF = COLUMNS / MGV__CLUSTER, REST = HALF - 64, COUNT = HALF / 2; /* columns that stay, and accumulators */
-    static_assert(split_exchange_bytes(COLUMNS) <= MGV__STAGE_BYTES && HALF * 128 % 1024 == 0,
+    static_assert(SPLIT_SUMS_AT + split_exchange_bytes(COLUMNS) <= MGV__STAGE_BYTES && HALF * 128 % 1024 == 0,
                   "what is sent fits one stage; halves of the weights are whole swizzles");
     /* what writes the stream has no others */
     const uint32_t flags = tile.op.flags & (MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS);
