@@ -2,12 +2,16 @@
 """coverage.py [--since=COMMIT] LLVM_COV PROFILE OUTPUT PROGRAM...: lines and branches of megavit.h and tools/ that the tests reach, all together.
 
 The header is compiled into every test: what one of them reaches is reached. What none reaches is written to OUTPUT, by function and line,
-and at its end the functions that miss most branches. Of the lines that are new since COMMIT the shares are counted apart."""
+and at its end the functions that miss most branches. Of the lines that are new since COMMIT the shares are counted apart. Exit code 1: the
+header's shares, or those of its new lines, are below the floors."""
 import collections
 import os
 import re
 import subprocess
 import sys
+
+FLOORS = 98.6, 93.7      # of the header: percent of lines, and of branches
+NEW_FLOORS = 98.0, 95.0  # of its lines that are new since COMMIT
 
 since = sys.argv.pop(1).removeprefix('--since=') if sys.argv[1].startswith('--since=') else ''
 llvm_cov, profile, output, programs = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
@@ -77,18 +81,26 @@ def line_of(branch):
     return branch[0]
 
 
+def is_below(title, shares, floors):
+    below = any(found < floor for found, floor in zip(shares, floors))
+    if below:
+        print(f'{title}: below the floors of {floors[0]}% of lines and {floors[1]}% of branches')
+    return below
+
+
 print(f'{"file":32} {"lines":>8} {"branches":>9}')
 for name in sorted(lines):
     print(f'{name:32} {share(lines[name]):7.2f}% {share(branches[name]):8.2f}%')
 tools = [name for name in lines if name.startswith('tools/')]
 print(f'{"tools/, together":32} {share({(n, k): v for n in tools for k, v in lines[n].items()}):7.2f}% '
       f'{share({(n, k): v for n in tools for k, v in branches[n].items()}):8.2f}%')
+new_shares = NEW_FLOORS
 if since:
     new = new_lines(since)
-    for title, names in ('megavit.h', ['megavit.h']), ('tools/', tools):
-        print(f'{"new since " + since + ", " + title:32} '
-              f'{share({(n, k): v for n in names for k, v in lines[n].items() if (n, k) in new}):7.2f}% '
-              f'{share({(n, k): v for n in names for k, v in branches[n].items() if (n, line_of(k)) in new}):8.2f}%')
+    for title, names in ('tools/', tools), ('megavit.h', ['megavit.h']):
+        new_shares = (share({(n, k): v for n in names for k, v in lines[n].items() if (n, k) in new}),
+                      share({(n, k): v for n in names for k, v in branches[n].items() if (n, line_of(k)) in new}))
+        print(f'{"new since " + since + ", " + title:32} {new_shares[0]:7.2f}% {new_shares[1]:8.2f}%')
 
 most = collections.Counter()
 with open(output, 'w') as missed:
@@ -111,3 +123,6 @@ with open(output, 'w') as missed:
     for (name, function), count in most.most_common():
         missed.write(f'{count:5} {name}: {function}\n')
 print(f'what is missed, by name: {output}')
+below = [is_below('megavit.h', (share(lines['megavit.h']), share(branches['megavit.h'])), FLOORS),
+         is_below('what is new of megavit.h', new_shares, NEW_FLOORS)]
+sys.exit(any(below))
