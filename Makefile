@@ -173,7 +173,7 @@ $(CARD_TESTS:tests/%.c=$(BUILD)/tests/%): private CUDA_CFLAGS := -isystem tests/
 
 # Test programs that call the header's insides share one compiled implementation for each set of macros, which takes ten times as long to
 # compile as a test; what they include is the same header without bodies (tests/declare). ALONE: what sets macros of its own; ALONE=% for all.
-ALONE ?= cpu_plain cpu_sgemm no_stdio clock toy threads_faults card_pipeline card_validate
+ALONE ?= cpu_plain cpu_sgemm no_stdio clock toy threads_faults card_pipeline card_validate card_generate
 SHARING := $(filter-out $(ALONE:%=tests/test_%.c),$(call defining,IMPLEMENTATION))
 with = $(filter $(call defining,$(1)),$(2))
 without = $(filter-out $(call defining,$(1)),$(2))
@@ -218,6 +218,9 @@ $(BUILD)/tests/test_toy: CUDA_CFLAGS := -DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN -I$(BUI
 CARD_PIPELINE_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_messages megavit_options megavit_names megavit_pictures pipeline) $(DECODE_OBJECTS)
 $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_card_validate: $(CARD_PIPELINE_OBJECTS)
 $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_card_validate: LIBS := $(CARD_PIPELINE_OBJECTS) $(DECODE_LIBS) $(LIBS)
+CARD_GENERATE_OBJECTS := $(CARD_PIPELINE_OBJECTS) $(patsubst %,$(BUILD)/tools/%.o,megavit_language megavit_generate megavit_ids megavit_write megavit_texts)
+$(BUILD)/tests/test_card_generate: $(CARD_GENERATE_OBJECTS)
+$(BUILD)/tests/test_card_generate: LIBS := $(CARD_GENERATE_OBJECTS) $(DECODE_LIBS) $(LIBS)
 # As a program is compiled that defines no feature macro.
 $(BUILD)/tests/test_clock: CUDA_CFLAGS += -U_POSIX_C_SOURCE
 test-header:

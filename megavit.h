@@ -7113,7 +7113,6 @@ static int mgv__op_is_of_head(const mgv__program *program, uint32_t i) {
 }
 static mgv__rounding mgv__op_rounding(const mgv__program *program, uint32_t i, mgv_precision precision) {
     const mgv__op *op = &program->ops[i];
-    if (precision == MGV_PRECISION_AUTO) return MGV__ROUND_NOT;
     if (mgv__op_takes_mx(program, i, precision)) return MGV__ROUND_MX;
     if (op->rows == MGV__ROWS_IMAGES)
         return op->kind != MGV__OP_NORM && mgv__op_is_of_head(program, i) ? (mgv__rounding)MGV__ROUND_F16 : (mgv__rounding)MGV__ROUND_NOT;
@@ -19997,7 +19996,7 @@ typedef struct mgv__append {
 /* A text under way: what mgv_sessions_generate has of a session. */
 typedef struct mgv__generation {
     mgv_generate_desc desc;
-    mgv_sample_desc sampling; /* what desc points to, if to any */
+    mgv_sample_desc sampling; /* with every default filled in */
     uint32_t count;    /* ids that have been chosen, but `next` */
     uint32_t next;
     int stopped, going;
@@ -20877,25 +20876,26 @@ static mgv_result mgv__sample_take_desc(mgv_sample_desc *out, const mgv_sample_d
     return MGV_OK;
 }
 
+/* The id that is chosen of a session that has logits. */
+static uint32_t mgv__session_choose(mgv_session *session, const mgv_sample_desc *desc) {
+    uint32_t i, best = 0;
+    mgv__session_candidates(session, desc->repetition_penalty);
+    if (desc->temperature > 0) return mgv__session_draw(session, desc);
+    for (i = 1; i < session->model->config.vocabulary; i++)
+        if (session->candidates[i].logit > session->candidates[best].logit) best = i;
+    return best;
+}
+
 MEGAVIT_API mgv_result mgv_session_sample(mgv_session *session, const mgv_sample_desc *desc, uint32_t *id, mgv_error *error) {
     mgv_sample_desc d;
     mgv_result result;
-    uint32_t i, best = 0;
     mgv__clear_error(error);
     if (!id) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_sample: id is NULL");
     *id = 0;
     result = mgv__session_has_logits(session, "mgv_session_sample", error);
     if (result == MGV_OK) result = mgv__sample_take_desc(&d, desc, error);
-    if (result != MGV_OK) return result;
-    mgv__session_candidates(session, d.repetition_penalty);
-    if (d.temperature > 0) {
-        *id = mgv__session_draw(session, &d);
-        return MGV_OK;
-    }
-    for (i = 1; i < session->model->config.vocabulary; i++)
-        if (session->candidates[i].logit > session->candidates[best].logit) best = i;
-    *id = best;
-    return MGV_OK;
+    if (result == MGV_OK) *id = mgv__session_choose(session, &d);
+    return result;
 }
 
 /* ---- Many ids ---- */
@@ -20906,9 +20906,7 @@ static mgv_result mgv__generate_take_desc(mgv__generation *g, const mgv_generate
     if (result != MGV_OK) return result;
     if (!out->ids || out->id_capacity == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: there is no room for ids");
     if (out->stop_count && !out->stops) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_session_generate: stops is NULL");
-    result = mgv__sample_take_desc(&g->sampling, out->sampling, error);
-    if (out->sampling) out->sampling = &g->sampling;
-    return result;
+    return mgv__sample_take_desc(&g->sampling, out->sampling, error);
 }
 static int mgv__generate_stops(const mgv_generate_desc *desc, uint32_t id) {
     uint32_t i;
@@ -20938,8 +20936,9 @@ static void mgv__generate_begin(mgv_session *session) {
     mgv__generation *g = &session->generation;
     g->count = 0;
     g->stopped = g->going = g->fetch = 0;
-    g->result = mgv_session_sample(session, g->desc.sampling, &g->next, &g->error);
-    if (g->result == MGV_OK) mgv__generate_ask(session);
+    g->result = MGV_OK;
+    g->next = mgv__session_choose(session, &g->sampling);
+    mgv__generate_ask(session);
 }
 /* On the CPU, or where the kernel cannot choose: an append for each id. */
 static void mgv__generate_step(mgv_session *session) {
@@ -20949,16 +20948,15 @@ static void mgv__generate_step(mgv_session *session) {
     if (g->result != MGV_OK) return;
     g->desc.ids[g->count++] = g->next;
     if (g->count == g->desc.id_capacity) return;
-    g->result = mgv_session_sample(session, g->desc.sampling, &g->next, &g->error);
-    if (g->result == MGV_OK) mgv__generate_ask(session);
+    g->next = mgv__session_choose(session, &g->sampling);
+    mgv__generate_ask(session);
 }
 
 #ifdef MGV__SESSION_GPU
 /* Whether the kernel can choose as it is wanted. */
 static int mgv__generate_on_gpu(const mgv_session *session) {
-    const mgv_generate_desc *desc = &session->generation.desc;
-    const mgv_sample_desc *s = desc->sampling;
-    return session->gpu && desc->stop_count <= MGV__DECODE_STOPS && (!s || s->repetition_penalty == 0 || s->repetition_penalty == 1);
+    const mgv__generation *g = &session->generation;
+    return session->gpu && g->desc.stop_count <= MGV__DECODE_STOPS && g->sampling.repetition_penalty == 1;
 }
 
 /* Session number `number` of `count` of a launch whose words are `state`'s. */
@@ -20971,7 +20969,7 @@ static void mgv__generate_describe(mgv_session *session, mgv__decoder_state *sta
     out->position = session->position;
     out->given = 1;
     out->steps = mgv__min_u32(mgv__min_u32(g->desc.id_capacity - g->count, session->desc.capacity - session->position), MGV__DECODE_STEPS);
-    if (g->desc.sampling && g->desc.sampling->temperature > 0) out->sampling = mgv__sampling_of(g->desc.sampling);
+    if (g->sampling.temperature > 0) out->sampling = mgv__sampling_of(&g->sampling);
     out->stop_count = g->desc.stop_count;
     if (out->stop_count) memcpy(out->stops, g->desc.stops, out->stop_count * sizeof *out->stops);
     state->ids[number * MGV__DECODE_STEPS] = g->next;

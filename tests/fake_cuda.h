@@ -6,7 +6,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-enum { FAKE_MAX_BLOCKS = 64, FAKE_EVENTS = 16, FAKE_NODES = 16 };
+enum { FAKE_MAX_BLOCKS = 64, FAKE_EVENTS = 16, FAKE_NODES = 16, FAKE_OTHERS = 2 };
 typedef enum fake_kind { FAKE_DEVICE_MEMORY = 1, FAKE_PINNED_MEMORY } fake_kind;
 
 typedef struct fake_block {
@@ -28,6 +28,14 @@ typedef struct fake_graph {
     fake_node nodes[FAKE_NODES];
     int count;
 } fake_graph;
+
+/* Another kernel, by how its names begin, NULL: there is none, with its description. */
+typedef struct fake_other {
+    const char *begins, *described;
+    uint32_t description[5];
+    size_t description_bytes;
+    void (*kernel)(const void *arguments);
+} fake_other;
 
 typedef struct fake_cuda {
     size_t most_bytes;         /* that one allocation may have; 0: any number */
@@ -57,10 +65,7 @@ typedef struct fake_cuda {
     int unwatched;             /* launches behind which nothing was recorded or waited for */
     unsigned int grid;         /* blocks of the last launch */
     void (*kernel)(const void *arguments); /* what a launch does */
-    /* A second kernel, by how its names begin, NULL: there is none, and its description. */
-    const char *second, *second_described;
-    uint32_t second_description[3];
-    void (*second_kernel)(const void *arguments);
+    fake_other others[FAKE_OTHERS];
 } fake_cuda;
 
 static fake_cuda fake;
@@ -173,7 +178,7 @@ static inline void fake_copy(void *to, const void *from, size_t bytes, enum cuda
     const fake_block *target = fake_find(to, bytes), *source = fake_find(from, bytes);
     const int to_device = target && target->kind == FAKE_DEVICE_MEMORY;
     const int from_device = (source && source->kind == FAKE_DEVICE_MEMORY) || from == (const void *)fake.description ||
-                            from == (const void *)fake.second_description;
+                            from == (const void *)fake.others[0].description || from == (const void *)fake.others[1].description;
     if (kind == cudaMemcpyHostToDevice) assert_true(to_device && !from_device);
     if (kind == cudaMemcpyDeviceToHost) assert_true(!to_device && from_device);
     if (kind == cudaMemcpyDeviceToDevice) assert_true(to_device && from_device);
@@ -302,42 +307,58 @@ static cudaError_t fake_LibraryUnload(cudaLibrary_t library) {
     return cudaSuccess;
 }
 static cudaError_t fake_LibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name) {
+    int i;
     FAKE_CALL("LibraryGetKernel");
     assert_ptr_equal(library, &fake.libraries);
     if (fake.missing && strcmp(name, fake.missing) == 0) return cudaErrorSymbolNotFound;
-    const int second = fake.second && strncmp(name, fake.second, strlen(fake.second)) == 0;
-    *kernel = (cudaKernel_t)(second ? (void *)&fake.second : (void *)&fake.launches);
+    *kernel = (cudaKernel_t)(void *)&fake.launches;
+    for (i = 0; i < FAKE_OTHERS; i++) {
+        fake_other *other = &fake.others[i];
+        if (other->begins && strncmp(name, other->begins, strlen(other->begins)) == 0) *kernel = (cudaKernel_t)(void *)other;
+    }
     return cudaSuccess;
 }
 static cudaError_t fake_LibraryGetGlobal(void **address, size_t *bytes, cudaLibrary_t library, const char *name) {
+    int i;
     FAKE_CALL("LibraryGetGlobal");
     assert_ptr_equal(library, &fake.libraries);
     if (fake.missing && strcmp(name, fake.missing) == 0) return cudaErrorSymbolNotFound;
     *address = fake.description;
     *bytes = fake.description_bytes;
-    if (fake.second && strcmp(name, fake.second_described) == 0) {
-        *address = fake.second_description;
-        *bytes = sizeof fake.second_description;
+    for (i = 0; i < FAKE_OTHERS; i++) {
+        fake_other *other = &fake.others[i];
+        if (!other->begins || strcmp(name, other->described) != 0) continue;
+        *address = other->description;
+        *bytes = other->description_bytes;
     }
     return cudaSuccess;
 }
+/* The other kernel that this is, or NULL: the first one. */
+static inline const fake_other *fake_find_other(const void *kernel) {
+    int i;
+    for (i = 0; i < FAKE_OTHERS; i++)
+        if (kernel == (const void *)&fake.others[i]) return &fake.others[i];
+    assert_ptr_equal(kernel, &fake.launches);
+    return NULL;
+}
 static cudaError_t fake_FuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value) {
     FAKE_CALL("FuncSetAttribute");
-    assert_true(kernel == (const void *)&fake.launches || kernel == (const void *)&fake.second);
+    fake_find_other(kernel);
     assert_int_equal(attribute, cudaFuncAttributeMaxDynamicSharedMemorySize);
     assert_true(value <= fake.shared);
     return cudaSuccess;
 }
 static cudaError_t fake_OccupancyMaxActiveClusters(int *clusters, const void *kernel, const cudaLaunchConfig_t *config) {
     FAKE_CALL("OccupancyMaxActiveClusters");
-    assert_ptr_equal(kernel, &fake.launches);
+    fake_find_other(kernel);
     *clusters = (int)((unsigned int)fake.multiprocessors / config->attrs[0].val.clusterDim.x);
     return cudaSuccess;
 }
 static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {
+    const fake_other *other;
     fake_node *node;
     FAKE_CALL("LaunchKernelExC");
-    assert_true(kernel == (const void *)&fake.launches || kernel == (const void *)&fake.second);
+    other = fake_find_other(kernel);
     assert_false(fake.copying);
     assert_true(config->gridDim.x <= (unsigned int)fake.multiprocessors);
     fake.grid = config->gridDim.x;
@@ -345,7 +366,7 @@ static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const 
     fake.unwatched++;
     node = fake_node_of(FAKE_LAUNCH);
     if (node) memcpy(&node->arguments, arguments[0], sizeof node->arguments);
-    else if (kernel == (const void *)&fake.second) fake.second_kernel(arguments[0]);
+    else if (other) other->kernel(arguments[0]);
     else if (fake.kernel) fake.kernel(arguments[0]);
     return cudaSuccess;
 }

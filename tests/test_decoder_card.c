@@ -7,164 +7,7 @@
 #include "megavit.h"
 
 #include "support.h"
-#include "fake_cuda.h"
-#include "language_model.h"
-
-#include <math.h>
-
-enum { MOST_IDS = 200 };
-
-/* ---- the card's kernel ---- */
-
-static uint32_t wait_that_ends;   /* how the next launches end, mgv__kernel_status.aborted */
-static int says_nan;              /* their last logit is none */
-static mgv_session *ended;        /* by mgv_session_cancel while the next launches run; NULL: none */
-static int appends_nothing;       /* they end before the first id */
-static int counts_positions;      /* the rotary positions are the ids' places */
-
-/* What a session that has kept these numbers says of id `id`: each other one another number, and they are another for other numbers. */
-static float logit_of(const float *kept, uint32_t count, uint32_t id, uint32_t vocabulary) {
-    uint32_t i, sum = 7;
-    for (i = 0; i < count; i++) sum = (sum * 31 + (uint32_t)(int32_t)kept[i]) % 65521;
-    return (float)((id * 29 + sum) % vocabulary);
-}
-static uint32_t likeliest(const float *kept, uint32_t count, uint32_t vocabulary) {
-    uint32_t id;
-    for (id = 0; id < vocabulary && logit_of(kept, count, id, vocabulary) < (float)(vocabulary - 1); id++) continue;
-    return id;
-}
-
-/* What stands for an id of a prompt: itself, or the sum of its picture's rows. */
-static float number_of(const mgv__prompt_arguments *a, uint32_t i) {
-    float sum = 0;
-    uint32_t k;
-    if (!a->picture_rows[i]) return (float)a->decode.ids[i];
-    for (k = 0; k <= a->deepstack; k++)
-        sum += a->pictures[((size_t)k * a->picture_pitch + a->picture_rows[i] - 1) * a->decode.width];
-    return sum;
-}
-/* Every layer and head of keys keeps the number, of values its negative. */
-static void keep(const mgv__decode_arguments *a, const mgv__decode_session *d, uint32_t position, float number) {
-    uint32_t i, k;
-    for (i = 0; i < a->layers * a->key_heads; i++)
-        for (k = 0; k < MGV__DECODE_HEAD_DIM; k++) {
-            const size_t at = ((size_t)i * d->capacity + position) * MGV__DECODE_HEAD_DIM + k;
-            d->keys[at] = mgv__bf16_round(number);
-            d->values[at] = mgv__bf16_round(-number);
-        }
-}
-static void recall(const mgv__decode_arguments *a, const mgv__decode_session *d, uint32_t count, float *kept) {
-    uint32_t i, k;
-    for (i = 0; i < count; i++) {
-        kept[i] = mgv__float_of_bf16(d->keys[(size_t)i * MGV__DECODE_HEAD_DIM]);
-        for (k = 0; k < a->layers * a->key_heads; k++) { /* all of them have come back from a file */
-            const size_t at = ((size_t)k * d->capacity + i) * MGV__DECODE_HEAD_DIM + 127;
-            assert_true(mgv__float_of_bf16(d->keys[at]) == kept[i] && mgv__float_of_bf16(d->values[at]) == -kept[i]);
-        }
-    }
-}
-
-static int is_stop(const mgv__decode_session *d, uint32_t id) {
-    uint32_t i;
-    for (i = 0; i < d->stop_count; i++)
-        if (d->stops[i] == id) return 1;
-    return 0;
-}
-static void check_turn(const float *turn, uint32_t position) { /* of the pair that turns by 1 an id */
-    if (counts_positions) assert_true(fabs((double)turn[0] - cos(position)) < 1e-5 && fabs((double)turn[1] - sin(position)) < 1e-5);
-}
-static void choose(const mgv__decode_arguments *a, const mgv__decode_session *d, const float *kept, uint32_t count, uint32_t *chosen) {
-    uint32_t id;
-    for (id = 0; id < a->vocabulary; id++) d->logits[id] = logit_of(kept, count, id, a->vocabulary);
-    *chosen = likeliest(kept, count, a->vocabulary);
-}
-static void decode(const mgv__decode_arguments *a, uint32_t session) {
-    const mgv__decode_session *d = &a->session[session];
-    uint32_t *chosen = a->chosen + session * a->ids_pitch;
-    float kept[MOST_IDS];
-    uint32_t i, id;
-    assert_true(d->given >= 1 && d->position + d->steps <= d->capacity && d->capacity <= MOST_IDS && d->steps <= a->ids_pitch);
-    if (d->row) { /* what a prompt's launch has left, by no layer */
-        assert_true(a->layers == 0 && d->steps == 1);
-        recall(a, d, (uint32_t)d->row[0], kept);
-        choose(a, d, kept, (uint32_t)d->row[0], chosen);
-    } else {
-        recall(a, d, d->position, kept);
-    }
-    for (i = 0; i < d->steps && !d->row && !appends_nothing; i++) {
-        const uint32_t position = d->position + i;
-        id = i < d->given ? a->ids[session * a->ids_pitch + i] : chosen[i - 1];
-        assert_true(id < a->vocabulary);
-        check_turn(a->rotary + ((size_t)i * a->sessions + session) * MGV__DECODE_HEAD_DIM, position);
-        kept[position] = (float)id;
-        keep(a, d, position, kept[position]);
-        a->result[session].steps = i + 1;
-        if (i + 1 < d->given) continue;
-        choose(a, d, kept, position + 1, &chosen[i]);
-        if (i + 1 < d->steps && is_stop(d, chosen[i])) break;
-    }
-    if (says_nan) {
-        d->logits[a->vocabulary - 1] = (float)NAN;
-        a->result[session].failed = 1;
-    }
-}
-/* A prompt's: what the head then reads is how many ids there are. */
-static void prompt_kernel(const void *argument) {
-    const mgv__prompt_arguments *a = (const mgv__prompt_arguments *)argument;
-    const mgv__decode_session *d = &a->decode.session[0];
-    uint32_t i;
-    assert_int_equal(*a->decode.aborted, 0);
-    assert_int_equal(a->decode.status->aborted, 0);
-    assert_true(a->rows >= 1 && d->position + a->rows <= d->capacity);
-    for (i = 0; i < MGV__PROMPT_MOST_BLOCKS * (1 + LANGUAGE_LAYERS * MGV__PROMPT_LAYER_OPS); i++) {
-        assert_int_equal(a->counters[i], 0);
-        a->counters[i] = 9;
-    }
-    for (i = 0; i < a->rows; i++) {
-        assert_true(a->decode.ids[i] < a->decode.vocabulary);
-        check_turn(a->decode.rotary + (size_t)i * MGV__DECODE_HEAD_DIM, d->position + i);
-        keep(&a->decode, d, d->position + i, number_of(a, i));
-    }
-    a->last[0] = (float)(d->position + a->rows);
-    a->decode.status->aborted = wait_that_ends;
-    if (wait_that_ends) *a->decode.aborted = 1;
-}
-/* Words have the generation of the launch that wrote them last, which comes before this one's. */
-static void decoder_kernel(const void *argument) {
-    const mgv__decode_arguments *a = (const mgv__decode_arguments *)argument;
-    uint64_t *const words[] = {a->rows[0], a->rows[1], a->squares[0], a->squares[1], a->qkv, a->parts, a->attended, a->hidden, a->best,
-                               a->meetings};
-    size_t i;
-    assert_int_equal(*a->aborted, 0);
-    assert_int_equal(a->status->aborted, 0);
-    for (i = 0; i < COUNT_OF(words); i++) {
-        assert_true(*words[i] < a->generation);
-        *words[i] = a->generation + a->steps * mgv__decode_generations(a) - 1; /* the last one that a launch may write */
-    }
-    for (i = 0; i < a->sessions; i++) decode(a, (uint32_t)i);
-    if (ended) mgv_session_cancel(ended);
-    a->status->aborted = wait_that_ends;
-    if (wait_that_ends) *a->aborted = 1;
-}
-
-static void make_card(void) {
-    fake_reset();
-    fake.description[1] = 100000;
-    fake.description[2] = sizeof(mgv__decode_arguments);
-    fake.description_bytes = 3 * sizeof fake.description[0];
-    fake.kernel = decoder_kernel;
-    fake.second = "megavit_prompt_";
-    fake.second_described = "megavit_prompt_description";
-    fake.second_description[0] = MGV__KERNEL_VERSION;
-    fake.second_description[1] = 100000;
-    fake.second_description[2] = sizeof(mgv__prompt_arguments);
-    fake.second_kernel = prompt_kernel;
-    mgv__cuda_test_calls = &fake_calls;
-    wait_that_ends = 0;
-    says_nan = appends_nothing = 0;
-    ended = NULL;
-    counts_positions = 1;
-}
+#include "fake_decoder.h"
 
 /* ---- engines, sessions ---- */
 
@@ -359,6 +202,199 @@ static void test_generate(void **state) {
     end(&f);
 }
 
+/* What is drawn is drawn by the kernel, which is told how; a penalty, or more stops than it takes, are a launch for each id. */
+static void test_sampling(void **state) {
+    enum { LENGTH = 6 };
+    static const uint32_t stops[MGV__DECODE_STOPS + 1] = {1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008};
+    static const struct { mgv_sample_desc sampling; uint32_t stop_count, launches; double scale; } cases[] = {
+        {{0, 0, 0, 0, 0, 0, 0}, 0, 1, 0},
+        {{0, 0, 0, 0, 0, 1, 1}, MGV__DECODE_STOPS, 1, 0},
+        {{0, 5, 0.5f, 0.75f, 0, 0, 3}, 1, 1, 2 * 1.4426950408889634 * 4294967296.0},
+        {{0, 6, 2, 0, 0, 1, 4}, 0, 1, 0.5 * 1.4426950408889634 * 4294967296.0},
+        {{0, 0, 0, 0, 0, 0, 0}, MGV__DECODE_STOPS + 1, LENGTH, 0},
+        {{0, 0, 0, 0, 0, 1.5f, 0}, 0, LENGTH, 0}};
+    fixture f;
+    uint32_t ids[5], made[LENGTH], count;
+    float kept[5 + LENGTH];
+    int32_t stopped;
+    size_t i, k;
+    (void)state;
+    rule_ids(ids, kept, 5);
+    begin(&f, &small, 40, 0);
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        mgv_generate_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.ids = made;
+        desc.id_capacity = LENGTH;
+        desc.stops = stops;
+        desc.stop_count = cases[i].stop_count;
+        desc.sampling = &cases[i].sampling;
+        assert_int_equal(mgv_session_rollback(f.session, 0, &f.error), MGV_OK);
+        assert_int_equal(append(f.session, ids, 5, &f.error), MGV_OK);
+        fake.launches = 0;
+        assert_int_equal(mgv_session_generate(f.session, &desc, &count, &stopped, &f.error), MGV_OK);
+        assert_true(count == LENGTH && !stopped);
+        assert_int_equal(fake.launches, cases[i].launches);
+        assert_true(wanted.scale == cases[i].scale);
+        if (cases[i].scale > 0)
+            assert_true(wanted.top_k == cases[i].sampling.top_k && wanted.top_p == cases[i].sampling.top_p &&
+                        wanted.seed == cases[i].sampling.seed);
+        for (k = 0; k < LENGTH; k++) kept[5 + k] = (float)made[k];
+        check_logits(f.session, kept, 5 + LENGTH);
+    }
+    end(&f);
+}
+
+/* An id by itself that cannot be appended ends the text with what the card said; so do two texts', and the first one's is told. */
+static void test_texts_that_fail(void **state) {
+    static const mgv_sample_desc penalty = {0, 0, 0, 0, 0, 1.5f, 0};
+    fixture f;
+    mgv_session *sessions[2];
+    mgv_generate_desc descs[2];
+    uint32_t ids[5], made[2][8], counts[2];
+    float kept[5];
+    int32_t stopped[2];
+    int i;
+    (void)state;
+    rule_ids(ids, kept, 5);
+    begin(&f, &small, 40, 0);
+    sessions[0] = f.session;
+    assert_int_equal(make_session(f.engine, 40, 0, &sessions[1], &f.error), MGV_OK);
+    memset(descs, 0, sizeof descs);
+    for (i = 0; i < 2; i++) {
+        descs[i].ids = made[i];
+        descs[i].id_capacity = 8;
+        descs[i].sampling = &penalty;
+        assert_int_equal(append(sessions[i], ids, 5, &f.error), MGV_OK);
+    }
+    fake.fail_name = "cudaLaunchKernelExC";
+    assert_int_equal(mgv_sessions_generate(sessions, descs, 2, counts, stopped, NULL), MGV_ERROR_DEVICE); /* nobody asks why */
+    assert_true(counts[0] == 0 && counts[1] == 0);
+    fake.fail_name = NULL;
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(mgv_session_rollback(sessions[i], 0, &f.error), MGV_OK);
+        assert_int_equal(append(sessions[i], ids, 5, &f.error), MGV_OK);
+    }
+    fake.fail_name = "cudaLaunchKernelExC";
+    assert_int_equal(mgv_sessions_generate(sessions, descs, 2, counts, stopped, &f.error), MGV_ERROR_DEVICE);
+    assert_int_equal(strncmp(f.error.message, "session 0: cudaLaunchKernelExC", 30), 0);
+    fake.fail_name = NULL;
+    mgv_session_destroy(sessions[1]);
+    end(&f);
+}
+
+/* A text that was ended stays so where its logits cannot be fetched; one whose launch does not come to an end is told to stop. */
+static void test_ended_texts(void **state) {
+    fixture f;
+    uint32_t ids[5], made[80], count;
+    float kept[5];
+    int32_t stopped;
+    (void)state;
+    rule_ids(ids, kept, 5);
+    begin(&f, &small, 150, 0);
+    assert_int_equal(append(f.session, ids, 5, &f.error), MGV_OK);
+    to_cancel = f.session;
+    fake.fail_name = "cudaMemcpy"; /* of logits */
+    assert_int_equal(generate(f.session, made, 80, NULL, 0, &count, &stopped, &f.error), MGV_ERROR_CANCELLED);
+    assert_true(fake.failed && !f.session->has_logits);
+    assert_int_equal(count, MGV__DECODE_STEPS);
+    fake.fail_name = NULL;
+    to_cancel = NULL;
+    assert_int_equal(mgv_session_rollback(f.session, 0, &f.error), MGV_OK);
+    assert_int_equal(append(f.session, ids, 5, &f.error), MGV_OK);
+    to_cancel = f.session;
+    f.engine->decoder->wait_ms = 3;
+    fake.held = 1;
+    assert_int_equal(generate(f.session, made, 80, NULL, 0, &count, &stopped, &f.error), MGV_ERROR_TIMEOUT);
+    assert_int_equal(*f.session->gpu->cancel, 1);
+    fake.held = 0;
+    to_cancel = NULL;
+    assert_int_equal(mgv_session_rollback(f.session, 0, &f.error), MGV_OK);
+    assert_int_equal(append(f.session, ids, 5, &f.error), MGV_OK);
+    check_logits(f.session, kept, 5);
+    end(&f);
+}
+
+/* Sessions of an engine that was asked for the CPU, in a build that has CUDA: no call of it, and what they do. */
+static void test_on_the_cpu(void **state) {
+    static uint8_t pixels[64 * 96 * 3];
+    held_model held;
+    mgv_engine *engine = NULL;
+    mgv_session *session = NULL;
+    mgv_session_info info;
+    mgv_image image;
+    mgv_picture picture;
+    mgv_error error;
+    uint32_t ids[5], made[4], again[4], count;
+    float kept[5], *rows;
+    int32_t stopped;
+    uint64_t bytes = 0, floats = 0;
+    uint8_t *file;
+    (void)state;
+    rule_ids(ids, kept, 5);
+    open_model(&held, &seeing);
+    make_card();
+    assert_int_equal(make_engine(&held, MGV_BACKEND_CPU, NULL, &engine, &error), MGV_OK);
+    assert_int_equal(mgv_engine_backend(engine), MGV_BACKEND_CPU);
+    assert_int_equal(make_session(engine, 2000, 2000, &session, &error), MGV_OK);
+    assert_int_equal(session->desc.block, 2000); /* no launch has to hold it */
+    assert_int_equal(append(session, ids, 5, &error), MGV_OK);
+    assert_int_equal(mgv_session_get_info(session, &info), MGV_OK);
+    assert_int_equal(info.cache_bytes, (uint64_t)2000 * LANGUAGE_LAYERS * seeing.key_heads * 128 * 2 * sizeof(float));
+    assert_int_equal(mgv_session_saved_bytes(session, &bytes, &error), MGV_OK);
+    file = (uint8_t *)malloc((size_t)bytes);
+    assert_non_null(file);
+    assert_int_equal(mgv_session_save(session, file, bytes, &error), MGV_OK);
+    assert_int_equal(generate(session, made, 4, NULL, 0, &count, &stopped, &error), MGV_OK);
+    assert_int_equal(count, 4);
+    assert_int_equal(mgv_session_restore(session, file, bytes, &error), MGV_OK);
+    assert_int_equal(generate(session, again, 4, NULL, 0, &count, &stopped, &error), MGV_OK);
+    assert_memory_equal(made, again, sizeof made);
+    memset(&image, 0, sizeof image);
+    image.pixels = pixels;
+    image.width = 96;
+    image.height = 64;
+    assert_int_equal(mgv_picture_encode(engine, &image, NULL, 0, &floats, &picture, &error), MGV_ERROR_CAPACITY);
+    rows = (float *)malloc((size_t)floats * sizeof *rows);
+    assert_non_null(rows);
+    assert_int_equal(mgv_picture_encode(engine, &image, rows, floats, &floats, &picture, &error), MGV_OK);
+    assert_ptr_equal(picture.tokens, rows);
+    assert_int_equal(fake.calls, 0);
+    free(rows);
+    free(file);
+    mgv_session_destroy(session);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    close_model(&held);
+}
+
+/* Turns of positions beyond the table, on any axis, are those of the formula. */
+static void test_turns(void **state) {
+    static const float positions[][3] = {{3, 5, 7}, {4095, 4095, 4095}, {4096, 0, 0}, {0, 4096, 0}, {0, 0, 4096}, {9000, 9001, 9002}};
+    float turn[MGV__DECODE_HEAD_DIM], expected[MGV__DECODE_HEAD_DIM];
+    fixture f;
+    size_t i, k;
+    (void)state;
+    begin(&f, &seeing, 10, 0);
+    for (i = 0; i < COUNT_OF(positions); i++) {
+        mgv__decoder_turn(f.engine->decoder, positions[i], turn);
+        mgv__decode_turn(f.engine->decoder->plan.program, positions[i], expected);
+        for (k = 0; k < MGV__DECODE_HEAD_DIM; k++) assert_true(turn[k] == expected[k]);
+    }
+    end(&f);
+}
+
+/* A block is no longer than what one launch holds; keys and values are bf16 on the card. */
+static void test_largest_block(void **state) {
+    fixture f;
+    mgv_session_info info;
+    (void)state;
+    begin(&f, &small, 2 * MGV__PROMPT_MOST, 2 * MGV__PROMPT_MOST);
+    assert_int_equal(f.session->desc.block, MGV__PROMPT_MOST);
+    assert_int_equal(mgv_session_get_info(f.session, &info), MGV_OK);
+    assert_int_equal(info.cache_bytes, (uint64_t)2 * MGV__PROMPT_MOST * LANGUAGE_LAYERS * small.key_heads * 128 * 2 * 2);
+    end(&f);
+}
+
 /* Ten texts: eight in a launch, and those that are left when the first ones have ended. */
 static void test_together(void **state) {
     enum { TEXTS = 10, LENGTH = 70 };
@@ -398,10 +434,10 @@ static void test_together(void **state) {
         assert_int_equal(mgv_session_step(sessions[i], ids[2 + 2 * i], &f.error), MGV_OK);
         memcpy(again[i], made[i], sizeof again[i]);
     }
-    ended = sessions[3];
+    to_cancel = sessions[3];
     assert_int_equal(mgv_sessions_generate(sessions, descs, TEXTS, counts, stopped, &f.error), MGV_ERROR_CANCELLED);
     assert_string_equal(f.error.message, "session 3: mgv_session_cancel ended the text");
-    ended = NULL;
+    to_cancel = NULL;
     for (i = 0; i < TEXTS; i++) {
         assert_int_equal(counts[i], i == 3 ? MGV__DECODE_STEPS : descs[i].id_capacity);
         assert_memory_equal(made[i], again[i], counts[i] * sizeof made[0][0]);
@@ -560,6 +596,37 @@ static void test_picture_rows(void **state) {
     free(rows);
     end(&f);
 }
+/* Where the tower's kernel is there, they are written where they are to lie: on the card, too. */
+static void test_picture_rows_on_the_card(void **state) {
+    static uint8_t pixels[64 * 96 * 3];
+    held_model held;
+    mgv_engine *engine = NULL;
+    mgv_image image;
+    mgv_picture picture;
+    mgv_error error;
+    uint64_t floats = 0;
+    void *card = NULL;
+    (void)state;
+    open_model(&held, &seeing);
+    make_card();
+    add_tower_kernel();
+    if (make_engine(&held, MGV_BACKEND_CUDA, NULL, &engine, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_non_null(engine->gpu);
+    memset(&image, 0, sizeof image);
+    image.pixels = pixels;
+    image.width = 96;
+    image.height = 64;
+    assert_int_equal(mgv_picture_encode(engine, &image, NULL, 0, &floats, &picture, &error), MGV_ERROR_CAPACITY);
+    assert_int_equal(fake_allocate(&card, (size_t)floats * sizeof(float), FAKE_DEVICE_MEMORY), cudaSuccess);
+    if (mgv_picture_encode(engine, &image, (float *)card, floats, &floats, &picture, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(fake.launches, 1);
+    assert_ptr_equal(picture.tokens, card);
+    assert_ptr_equal(picture.deepstack[1], (float *)card + floats / 3 * 2);
+    fake_release(card, FAKE_DEVICE_MEMORY);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+    close_model(&held);
+}
 
 /* A launch that is under way: who polls hears so, a cancelled append ends behind its block, and a session closes at any time. */
 static void test_under_way(void **state) {
@@ -667,6 +734,10 @@ static void test_bad_ends(void **state) {
     assert_int_equal(mgv_session_step(f.session, ids[3], &f.error), MGV_OK);
     check_logits(f.session, kept, 4);
     f.session->gpu->arguments.generation = 0x80000000u; /* tags that are used up: words are cleared and they begin anew */
+    fake.fail_name = "cudaMemsetAsync";
+    assert_int_equal(mgv_session_step(f.session, ids[4], &f.error), MGV_ERROR_DEVICE);
+    assert_non_null(strstr(f.error.message, "clearing a session's words"));
+    fake.fail_name = NULL;
     assert_int_equal(mgv_session_step(f.session, ids[4], &f.error), MGV_OK);
     check_logits(f.session, kept, 5);
     assert_int_equal(f.session->gpu->arguments.generation, 1 + LANGUAGE_LAYERS + 1 + MGV__DECODE_MEETINGS);
@@ -674,15 +745,14 @@ static void test_bad_ends(void **state) {
 }
 
 /* Every call fails in turn, of engine, session, append and generate: the error names it, and at the end nothing is left. */
-static void test_every_call_fails(void **state) {
+static void every_call_fails(const shape *s) {
     held_model held;
     uint32_t ids[MOST_IDS], made[8], count, failures = 0;
     float kept[MOST_IDS];
     int32_t stopped;
     uint64_t n;
-    (void)state;
     rule_ids(ids, kept, MOST_IDS);
-    open_model(&held, &small);
+    open_model(&held, s);
     for (n = 1;; n++) {
         counting_allocator counts;
         mgv_engine *engine = NULL;
@@ -718,6 +788,11 @@ static void test_every_call_fails(void **state) {
     }
     assert_true(failures > 40);
     close_model(&held);
+}
+static void test_every_call_fails(void **state) {
+    (void)state;
+    every_call_fails(&small);
+    every_call_fails(&seeing);
 }
 
 /* Memory for the host side runs out at every allocation in turn. */
@@ -803,7 +878,7 @@ static void test_refused_cards(void **state) {
     fake.missing = "megavit_prompt_few_sm_90a";
     refuse(&held, MGV_ERROR_DEVICE, "looking for the decoder's kernel");
     make_card();
-    fake.second_description[2]++;
+    fake.others[0].description[2]++;
     refuse(&held, MGV_ERROR_UNSUPPORTED, "of another version than this header");
     make_card();
     fake.most_bytes = 1000;
@@ -860,6 +935,10 @@ static void test_current_device(void **state) {
     assert_int_equal(fake.device, 0);
     assert_int_equal(generate(session, made, 2, NULL, 0, &count, &stopped, &error), MGV_OK);
     assert_int_equal(fake.device, 0);
+    fake.fail_name = "cudaSetDevice"; /* it cannot be made the engine's */
+    assert_int_equal(mgv_session_step(session, 1, &error), MGV_ERROR_DEVICE);
+    assert_int_equal(fake.device, 0);
+    fake.fail_name = NULL;
     mgv_session_destroy(session);
     assert_int_equal(fake.device, 0);
     assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
@@ -870,8 +949,11 @@ static void test_current_device(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append), cmocka_unit_test(test_weights), cmocka_unit_test(test_generate), cmocka_unit_test(test_together),
+        cmocka_unit_test(test_sampling), cmocka_unit_test(test_texts_that_fail), cmocka_unit_test(test_ended_texts),
+        cmocka_unit_test(test_on_the_cpu), cmocka_unit_test(test_turns), cmocka_unit_test(test_largest_block),
         cmocka_unit_test(test_files),
-        cmocka_unit_test(test_pictures), cmocka_unit_test(test_picture_rows), cmocka_unit_test(test_under_way),
+        cmocka_unit_test(test_pictures), cmocka_unit_test(test_picture_rows), cmocka_unit_test(test_picture_rows_on_the_card),
+        cmocka_unit_test(test_under_way),
         cmocka_unit_test(test_no_progress),
         cmocka_unit_test(test_bad_ends),
         cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_without_memory), cmocka_unit_test(test_refused_cards),

@@ -17,6 +17,7 @@ static void refused(mgv_result result, mgv_result code, const mgv_error *error, 
 
 static void models_are_asked_in_vain(void **state) {
     mgv_model *model = open_directory("tests/golden/clip_saved", MGV_TOWER_VISION), *decoder = decoder_open("qwen3"), *none = NULL;
+    mgv_model *any_size = open_directory("tests/golden/qwen3_saved", MGV_TOWER_VISION);
     mgv_model_desc desc;
     mgv_generation_info generation;
     mgv_schedule_desc schedule;
@@ -40,6 +41,13 @@ static void models_are_asked_in_vain(void **state) {
     refused(mgv_model_get_schedule(model, &schedule, &about, NULL, 0, &error), MGV_ERROR_ARGUMENT, &error, "fewer than the");
     schedule.multiprocessors = 0;
     refused(mgv_model_get_schedule(decoder, &schedule, &about, NULL, 0, &error), MGV_ERROR_UNSUPPORTED, &error, "plans are of towers");
+    schedule.image_count = 1u << 20; /* of a tower for pictures of any size: 2^33 tokens, and 2^31 */
+    schedule.tokens = 1u << 13;
+    refused(mgv_model_get_schedule(any_size, &schedule, &about, NULL, 0, &error), MGV_ERROR_CAPACITY, &error,
+            "1048576 images of 8192 tokens are more than an engine can count");
+    schedule.image_count = 1u << 18;
+    refused(mgv_model_get_schedule(any_size, &schedule, &about, NULL, 0, &error), MGV_ERROR_CAPACITY, &error,
+            "2147483648 tokens are more than one engine's GPU buffers hold");
     schedule.struct_size = 3;
     refused(mgv_model_get_schedule(model, &schedule, &about, NULL, 0, &error), MGV_ERROR_ARGUMENT, &error, "struct_size");
     refused(mgv_model_get_schedule(NULL, &schedule, &about, NULL, 0, &error), MGV_ERROR_ARGUMENT, &error, "model or info is NULL");
@@ -51,6 +59,7 @@ static void models_are_asked_in_vain(void **state) {
     desc.struct_size = 0;
     desc.allocator.free = counting_free;
     refused(mgv_model_open(&none, &desc, &error), MGV_ERROR_ARGUMENT, &error, "alloc");
+    mgv_model_close(any_size);
     mgv_model_close(decoder);
     mgv_model_close(model);
 }
@@ -78,6 +87,17 @@ static void engines_are_asked_in_vain(void **state) {
     memset(&desc, 0, sizeof desc);
     desc.max_width = desc.max_height = 64;
     assert_int_equal(mgv_engine_create(&engine, tower, &desc, &error), MGV_OK);
+    {
+        static uint8_t pixels[64 * 64 * 3];
+        mgv_image image;
+        uint32_t failures;
+        memset(&image, 0, sizeof image);
+        image.pixels = pixels;
+        image.width = image.height = 64;
+        desc.struct_size = 3;
+        refused(mgv_validate(tower, &desc, &image, 1, NULL, NULL, &failures, &error), MGV_ERROR_ARGUMENT, &error, "struct_size");
+        desc.struct_size = 0;
+    }
     {
         mgv_session *session = NULL;
         refused(mgv_session_create(&session, engine, NULL, &error), MGV_ERROR_ARGUMENT, &error, "is a tower and no language model");
@@ -123,7 +143,9 @@ static void sessions_are_made_of_what_is_left_out(void **state) {
 static void pictures_are_passed_in_vain(void **state) {
     enum { IMAGE = 120, VISION_START = 122, VISION_END = 123 };
     mgv_model *model = decoder_open("qwen3_vl"), *blind = decoder_open("qwen3");
+    mgv_model *tower = open_directory("tests/golden/clip_saved", MGV_TOWER_VISION);
     mgv_engine *engine = decoder_engine(model, NULL), *blind_engine = decoder_engine(blind, NULL);
+    mgv_engine *tower_engine = decoder_engine(tower, NULL);
     mgv_session *session = decoder_session(engine, 64, 0);
     decoder_picture made;
     mgv_picture picture, row[2];
@@ -144,6 +166,8 @@ static void pictures_are_passed_in_vain(void **state) {
     refused(mgv_picture_encode(engine, &image, NULL, 0, &floats, NULL, &error), MGV_ERROR_ARGUMENT, &error, "picture is NULL");
     refused(mgv_picture_encode(blind_engine, &image, NULL, 0, &floats, &picture, &error), MGV_ERROR_ARGUMENT, &error,
             "no language model with a vision tower");
+    refused(mgv_picture_encode(tower_engine, &image, NULL, 0, &floats, &picture, &error), MGV_ERROR_ARGUMENT, &error,
+            "no language model with a vision tower");
     ids[count++] = VISION_START;
     for (i = 0; i < made.picture.grid.merged_tokens; i++) ids[count++] = IMAGE;
     ids[count++] = VISION_END;
@@ -157,6 +181,8 @@ static void pictures_are_passed_in_vain(void **state) {
     decoder_free_picture(&made);
     mgv_engine_destroy(engine);
     mgv_engine_destroy(blind_engine);
+    mgv_engine_destroy(tower_engine);
+    mgv_model_close(tower);
     mgv_model_close(model);
     mgv_model_close(blind);
 }
@@ -229,6 +255,19 @@ static void few_ids_are_chosen_among(void **state) {
         seen[id == second]++;
     }
     assert_true(seen[0] > 8 && seen[1] > 8);
+    for (desc.seed = 0; desc.seed < 64; desc.seed++) { /* bounds that leave all ids in are none */
+        static const struct { uint32_t top_k; float min_p, top_p; } wide[] = {{VOCABULARY, 0, 0}, {VOCABULARY + 1, 0, 1}, {0, 1e-30f, 0}};
+        desc.top_k = 0;
+        desc.top_p = desc.min_p = 0;
+        assert_int_equal(mgv_session_sample(session, &desc, &first, &error), MGV_OK);
+        for (i = 0; i < COUNT_OF(wide); i++) {
+            desc.top_k = wide[i].top_k;
+            desc.top_p = wide[i].top_p;
+            desc.min_p = wide[i].min_p;
+            assert_int_equal(mgv_session_sample(session, &desc, &id, &error), MGV_OK);
+            assert_int_equal(id, first);
+        }
+    }
     mgv_session_destroy(session);
     mgv_engine_destroy(engine);
     mgv_model_close(model);
