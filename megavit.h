@@ -666,6 +666,10 @@ typedef struct mgv_schedule_info {
     double tiles_us;                    /* all tiles, each as soon as its rows and its cluster allow */
     double power_us;                    /* bound: the energy of all tiles' products, at the card's limit */
     double us;                          /* predicted: all tiles, at the clock that the card's limit leaves */
+    const mgv_schedule_part *tensor;    /* [tensor_count] Blackwell: columns of tensor memory that a product's tiles take */
+    uint32_t tensor_count, tensor_columns, tensor_limit;
+    double gap_clocks, beside_share;    /* assumed, where tensor_count: clocks between the products of two tiles of a kind; what of a tile's
+                                           end the next one's run beside, less these */
 } mgv_schedule_info;
 
 /* One operation of the kernel, over all groups. */
@@ -1270,7 +1274,8 @@ enum {
     MGV__SM100_BARRIER_BYTES = 8 * MGV__MATH_GROUPS * (MGV__STAGES + 1),
     MGV__SM100_SHARED_BYTES = MGV__SHARED_BYTES + MGV__SM100_BARRIER_BYTES + 8,
     MGV__SM100_COPY_REGISTERS = 72,     /* with 56 the loader spills */
-    MGV__SM100_MATH_REGISTERS = 216
+    MGV__SM100_MATH_REGISTERS = 216,
+    MGV__SM100_TENSOR_COLUMNS = 512, MGV__SM100_MX_COLUMNS = 192, MGV__SM100_SCALE_COLUMNS = 12 /* of a set: of A's 128 rows, of B's 192 */
 };
 
 /* The same of the latency regime, for few images: other kernels, on the same buffers and packed weights. */
@@ -11428,9 +11433,10 @@ enum { MGV__PLAN_MODEL_OPS = 512 /* of the model */, MGV__PLAN_MAX_OPS = MGV__PL
        MGV__PLAN_SCHEDULES = 8, /* that an engine holds on the device, one for each number of images */
        MGV__COUNTER_SETS = 3, MGV__COUNTERS_OF_GRAPHS = 2 /* two take turns, one is for launches in CUDA graphs */ };
 
-/* What one tile costs its CTA, in clocks: its matrix work, the time its bytes need from L2, and its start and end, which nothing hides. */
+/* What one tile costs its CTA, in clocks: its matrix work, the time its bytes need from L2, and its start and end. beside: what of the end
+   the next tile's products run beside, if that is one of the same kind (mgv__beside_key): no longer than these take; else nothing does. */
 typedef struct mgv__tile_clocks {
-    double matrix, feed, edge;
+    double matrix, feed, edge, beside;
 } mgv__tile_clocks;
 /* A product's tile: rows and columns of one CTA, and the columns of weights that its cluster fetches. */
 typedef struct mgv__gemm_shape {
@@ -13121,7 +13127,7 @@ static void mgv__sm90_maps(mgv__plan *plan) {
 
 /* At 32 bytes a clock from L2. */
 static mgv__tile_clocks mgv__gemm_clocks(uint32_t columns, uint32_t k_blocks) {
-    mgv__tile_clocks clocks;
+    mgv__tile_clocks clocks = {0, 0, 0, 0};
     clocks.matrix = k_blocks * 4.0 * columns;
     clocks.feed = k_blocks * (128.0 * 128 + columns * 64.0) / 32;
     clocks.edge = columns == 256 ? 2500 : 2000;
@@ -13137,7 +13143,7 @@ static mgv__tile_clocks mgv__split_clocks(uint32_t columns, uint32_t k_blocks) {
 
 /* Rows of the stream, read and written, and of so many shares. Not measured: as many loads at once as there are shares, then statistics. */
 static mgv__tile_clocks mgv__shares_clocks(uint32_t shares, uint32_t rows) {
-    mgv__tile_clocks clocks = {0, 0, 2000};
+    mgv__tile_clocks clocks = {0, 0, 2000, 0};
     clocks.feed = (shares + 2.0) * rows * 64 * 2 / 32;
     return clocks;
 }
@@ -13735,15 +13741,19 @@ static void mgv__sm100_choose(mgv__plan *plan, mgv__plan_op *op) {
     k->column_tiles = mgv__ceil_div(plan->heads, MGV__CLUSTER) * k->of.attention.parts;
 }
 /* Nothing was measured: products by the tensor cores' rate, for 64 rows half of it, bytes by what benchmarks of others say that L2 delivers
-   to each multiprocessor, ends of tiles as on Hopper, where sums are in registers at once. That the next products run beside a WHOLE tile's
-   end is not counted. */
+   to each multiprocessor, ends of tiles as on Hopper, where sums are in registers at once. The next products run beside a WHOLE tile's end
+   but for its first chunk, of four, and what passes before that: 170 clocks from the last product to its commit (umma_latency of
+   SemiAnalysisAI/microbench-blackwell@9a068d8), and by our count 280 for the wake, the first loads of sums and the first products. */
 #define MGV__SM100_BYTES_A_CLOCK 58.0
+#define MGV__SM100_GAP_CLOCKS 450.0
+#define MGV__SM100_BESIDE 0.75
 static mgv__tile_clocks mgv__sm100_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
     mgv__tile_clocks clocks = mgv__sm90_product_clocks(plan, k, shape);
     if (k->kind == MGV__KERNEL_GEMV) return clocks;
     clocks.matrix = 2.0 * shape.rows * shape.columns * mgv__plan_inner(k) / plan->machine->costs.flops_a_clock;
     if (!(k->flags & MGV__KERNEL_WHOLE)) clocks.matrix *= 2;
     clocks.feed = mgv__plan_inner(k) * 2.0 * (shape.rows + shape.cluster_columns / (double)MGV__CLUSTER) / MGV__SM100_BYTES_A_CLOCK;
+    if (k->flags & MGV__KERNEL_WHOLE) clocks.beside = mgv__max_double(clocks.edge * MGV__SM100_BESIDE - MGV__SM100_GAP_CLOCKS, 0);
     return clocks;
 }
 
@@ -13778,6 +13788,9 @@ static const mgv_schedule_part mgv__sm100_shared[] = {{"stages of the ring", MGV
 MGV__STATIC_ASSERT((int)MGV__SM100_SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES, shared_memory_of_a_blackwell_cta_fits);
 static const mgv_schedule_part mgv__sm100_roles[] = {{"loader, scheduler, storers", 128, MGV__SM100_COPY_REGISTERS},
                                                      {"math", 128 * MGV__MATH_GROUPS, MGV__SM100_MATH_REGISTERS}};
+static const mgv_schedule_part mgv__sm100_tensor[] = {{"sums of two tiles in bf16", 2, 256}},
+                               mgv__sm100_tensor_mx[] = {{"sums of two tiles in MXFP8", 2, MGV__SM100_MX_COLUMNS},
+                                                         {"sets of scales", 2, MGV__SM100_SCALE_COLUMNS}};
 /* Without a kernel of the latency regime: its clusters are 0. */
 static const mgv__regime mgv__sm100_regimes[MGV__REGIME_COUNT] = {
     {"throughput", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm100_choose, NULL,
@@ -14599,7 +14612,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     const double keys = mgv__attention_keys(plan, k), side = plan->config->image_size;
     const mgv__regime *regime = mgv__plan_regime(plan);
     const double sharers = (double)regime->cluster / regime->unit_tiles; /* CTAs that work on one image where tiles are of images */
-    mgv__tile_clocks clocks = {0, 0, 1000};
+    mgv__tile_clocks clocks = {0, 0, 1000, 0};
     *flops = 0;
     if (mgv__is_gemm(k)) {
         const mgv__gemm_shape shape = mgv__schedule_shape(plan, k);
@@ -14838,7 +14851,8 @@ static void mgv__schedule_add(const mgv__plan *plan, const mgv__kernel_segment *
 /* When everything happens, in microseconds from the start. */
 typedef struct mgv__schedule_times {
     double *written; /* by counter: the last signal so far */
-    double *vacant;  /* by cluster: the end of its last tile so far */
+    double *vacant;  /* by cluster: the end of its last tile so far, */
+    double *ends;    /* and two numbers: what of its end the next one's products may run beside, and of which kind these are then */
     double last;     /* the end of all tiles so far */
     int deals;       /* tiles are being dealt: else each has its cluster */
     uint32_t order[MGV__PLAN_DEAL_CLUSTERS]; /* of the clusters, as they get vacant; of those that do at the same time the last first */
@@ -14918,16 +14932,42 @@ static mgv__schedule_unit mgv__schedule_find_unit(const mgv__plan *plan, const m
     return unit;
 }
 
+/* Tiles with the same key have their sums beside each other: WHOLE ones as wide as each other, of one format. 0: none. */
+static uint32_t mgv__beside_key(const mgv__kernel_op *k) {
+    return k->flags & MGV__KERNEL_WHOLE ? 2 * k->kind + ((k->flags & MGV__KERNEL_MX) != 0) + 1 : 0;
+}
+/* From a tile's start to its signal; its products, or bytes where these take longer; what the next ones' run beside. */
+typedef struct mgv__schedule_tile_times {
+    double us, products_us, beside_us;
+    uint32_t key;
+} mgv__schedule_tile_times;
+static mgv__schedule_tile_times mgv__schedule_tile_all(const mgv__plan *plan, const mgv__kernel_segment *segment, const mgv__kernel_op *k,
+                                                       int alone) {
+    const double us = 1e6 / plan->machine->costs.clock_hz;
+    mgv__schedule_tile_times t;
+    double flops;
+    const mgv__tile_clocks clocks = mgv__schedule_tile(plan, k, &flops);
+    t.us = alone ? mgv__schedule_tile_alone_us(plan, k) : mgv__schedule_tile_us(plan, segment, k);
+    t.products_us = t.us - clocks.edge * us;
+    t.beside_us = clocks.beside * us;
+    t.key = mgv__beside_key(k);
+    return t;
+}
+
 /* One tile, behind the tile before it on its cluster and behind its rows. A tile without rows only keeps its cluster's turn. */
-static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__schedule_unit *unit, uint32_t tile, double us,
+static void mgv__schedule_run_tile(const mgv__plan *plan, const mgv__schedule_unit *unit, uint32_t tile, const mgv__schedule_tile_times *t,
                                    mgv__schedule_times *times) {
     const uint32_t place = times->deals ? mgv__schedule_choose(times, plan->clusters, unit->ready) : 0;
     uint32_t taker, i;
-    double end;
+    double end, free_at;
     if (times->deals) plan->tile_cluster[tile] = (uint16_t)times->order[place];
     if (!unit->count) return;
     taker = plan->dealt ? plan->tile_cluster[tile] : tile % plan->clusters;
-    end = times->vacant[taker] = mgv__max_double(times->vacant[taker], unit->ready) + us;
+    free_at = times->vacant[taker];
+    if (t->key && times->ends[2 * taker + 1] == t->key) free_at -= fmin(times->ends[2 * taker], t->products_us);
+    end = times->vacant[taker] = mgv__max_double(free_at, unit->ready) + t->us;
+    times->ends[2 * taker] = t->beside_us;
+    times->ends[2 * taker + 1] = t->key;
     if (times->deals) mgv__schedule_reorder(times, plan->clusters, place);
     times->last = mgv__max_double(times->last, end);
     for (i = 0; i < unit->count; i++) times->written[unit->signals[i]] = mgv__max_double(times->written[unit->signals[i]], end);
@@ -14963,7 +15003,7 @@ static uint64_t mgv__plan_predict_clocks(mgv__plan *plan, uint32_t regime, uint3
 }
 
 /* Numbers of scratch that a run takes. */
-static uint32_t mgv__schedule_scratch(const mgv__plan *plan) { return plan->counter_count + plan->clusters; }
+static uint32_t mgv__schedule_scratch(const mgv__plan *plan) { return plan->counter_count + 3 * plan->clusters; }
 
 /* Runs all tiles in the order of the list: what each operation adds, and the sum. ops NULL: it deals them. */
 static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, double *scratch) {
@@ -14972,6 +15012,7 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
     uint32_t s, tile;
     times.written = scratch;
     times.vacant = scratch + plan->counter_count;
+    times.ends = times.vacant + plan->clusters;
     times.last = 0;
     times.deals = !ops;
     for (s = 0; s < mgv__schedule_scratch(plan); s++) scratch[s] = 0;
@@ -14979,22 +15020,22 @@ static double mgv__schedule_run(const mgv__plan *plan, mgv_schedule_op *ops, dou
     for (s = 0; s < plan->segment_count; s++) {
         const mgv__kernel_segment *segment = &plan->segments[s];
         const mgv__kernel_op *k = &plan->ops[segment->op].kernel;
-        const double before = times.last,
-                     us = times.deals ? mgv__schedule_tile_alone_us(plan, k) : mgv__schedule_tile_us(plan, segment, k);
+        const double before = times.last;
+        const mgv__schedule_tile_times usual = mgv__schedule_tile_all(plan, segment, k, times.deals);
         mgv__kernel_op last = *k;
-        double last_us;
+        mgv__schedule_tile_times at_end;
         /* as narrow_last_tile in kernels/sm_90a/tiles.cuh */
         if (k->kind == MGV__KERNEL_GEMM_256 && mgv__ends_narrow(k->columns)) {
             last.kind = MGV__KERNEL_GEMM_128;
             last.of.gemm.b_map = last.of.gemm.narrow_map;
         }
-        last_us = times.deals ? mgv__schedule_tile_alone_us(plan, &last) : mgv__schedule_tile_us(plan, segment, &last);
+        at_end = mgv__schedule_tile_all(plan, segment, &last, times.deals);
         for (tile = segment->first_tile; tile < segment[1].first_tile; tile++) {
             const uint32_t column = (tile - segment->first_tile) % k->column_tiles;
             if (column == 0)
                 unit = mgv__schedule_find_unit(plan, segment, segment->first_unit + (tile - segment->first_tile) / k->column_tiles,
                                                times.written);
-            mgv__schedule_run_tile(plan, &unit, tile, column + 1 < k->column_tiles ? us : last_us, &times);
+            mgv__schedule_run_tile(plan, &unit, tile, column + 1 < k->column_tiles ? &usual : &at_end, &times);
         }
         if (ops) ops[segment->op].us += times.last - before;
     }
@@ -15029,6 +15070,15 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
     info->shared_count = regime->shared_count;
     info->roles = regime->roles;
     info->role_count = regime->role_count;
+    if (regime->product_clocks == mgv__sm100_product_clocks) {
+        const int mx = plan->machine->precision != MGV_PRECISION_AUTO;
+        info->tensor = mx ? mgv__sm100_tensor_mx : mgv__sm100_tensor;
+        info->tensor_count = mx ? 2 : 1;
+        info->tensor_limit = MGV__SM100_TENSOR_COLUMNS;
+        info->gap_clocks = MGV__SM100_GAP_CLOCKS;
+        info->beside_share = MGV__SM100_BESIDE;
+        for (i = 0; i < info->tensor_count; i++) info->tensor_columns += info->tensor[i].count * info->tensor[i].each;
+    }
     for (i = 0; i < regime->shared_count; i++) info->shared_bytes += regime->shared[i].count * regime->shared[i].each;
     for (i = 0; i < regime->role_count; i++) info->registers += regime->roles[i].count * regime->roles[i].each;
     info->shared_limit = plan->machine->shared_limit;
@@ -15106,7 +15156,7 @@ static void mgv__plan_free(const mgv_allocator *allocator, mgv__plan *plan) {
 
 /* Room for the schedules of a plan that is laid out. mgv__plan_free frees it, whatever came of this. */
 static mgv_result mgv__plan_take_room(const mgv_allocator *allocator, mgv__plan *plan, mgv_error *error) {
-    const size_t times = (size_t)plan->counter_count + MGV__PLAN_DEAL_CLUSTERS,
+    const size_t times = (size_t)plan->counter_count + 3 * MGV__PLAN_DEAL_CLUSTERS,
                  words = (size_t)plan->max_tiles + 2 * MGV__PLAN_DEAL_CLUSTERS;
     plan->segments = (mgv__kernel_segment *)mgv__alloc(allocator, ((size_t)plan->max_segments + 1) * sizeof *plan->segments);
     plan->counts = (uint32_t *)mgv__alloc(allocator, (size_t)plan->counter_count * sizeof *plan->counts);

@@ -16,6 +16,7 @@
 #include "tools/megavit_validate.c"
 
 static char said[60000], complained[20000];
+static int blackwell; /* the fake card is one */
 
 static void lazy_kernel(const void *argument) {
     const mgv__kernel_arguments *a = (const mgv__kernel_arguments *)argument;
@@ -41,6 +42,8 @@ static int validate_with(int count, const char *const *words) {
     arguments[count] = NULL;
     fake_reset();
     fake.kernel = lazy_kernel;
+    if (blackwell) fake.major = 10;
+    if (blackwell) fake.multiprocessors = 148;
     mgv__cuda_test_calls = &fake_calls;
     fflush(stdout);
     kept_out = dup(STDOUT_FILENO);
@@ -110,7 +113,25 @@ static void test_files(void **state) {
     assert_int_equal(said[0], 0);
 }
 
+/* On a Blackwell that is not there, in its precisions; Hopper has none of them. */
+static void test_precisions(void **state) {
+    static const char *const mixed[] = {"--model", "tests/golden/siglip_saved_bfloat16", "--batch", "3", "--precision", "mixed"},
+                             *const narrow[] = {"--model", "tests/golden/siglip_saved_bfloat16", "--precision", "mxfp8"};
+    (void)state;
+    blackwell = 1;
+    assert_int_equal(validate_with((int)COUNT_OF(mixed), mixed), CLI_MACHINE);
+    check_table();
+    assert_non_null(strstr(said, "stream, MXFP8"));
+    assert_int_not_equal(validate_with((int)COUNT_OF(narrow), narrow), 0);
+    assert_non_null(strstr(complained, "the GPU kernel has MXFP8 throughout for heads of 64 columns, not of 24"));
+    blackwell = 0;
+    assert_int_not_equal(validate_with((int)COUNT_OF(mixed), mixed), 0);
+    assert_non_null(strstr(complained, "no kernel for GPU 0 calculates in MXFP8: its compute capability is 9.0"));
+    assert_int_equal(said[0], 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_made_pictures), cmocka_unit_test(test_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_made_pictures), cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_precisions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

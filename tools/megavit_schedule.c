@@ -101,6 +101,9 @@ static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *i
            "limit.\n",
            info->matrix_flops * 1e-12, info->memory_bandwidth * 1e-12, info->clock_hz * 1e-9, info->handoff_us,
            info->joules_a_flop * 1e12);
+    if (info->tensor_count)
+        printf("There are two accumulators: products of the next tile of a kind run beside a tile's end, but for %.0f%% of that and\n"
+               "%.0f clocks.\n", 100 * (1 - info->beside_share), info->gap_clocks);
 }
 
 int cli_check_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc, int required) {
@@ -136,6 +139,8 @@ int cli_print_schedule(const mgv_model *model, const char *name, const mgv_sched
         print_budget("shared memory of a multiprocessor", info.shared, info.shared_count, "bytes", info.shared_bytes,
                      info.shared_limit);
         print_budget("registers, threads x each", info.roles, info.role_count, "", info.registers, info.register_limit);
+        if (info.tensor_count)
+            print_budget("columns of tensor memory", info.tensor, info.tensor_count, "", info.tensor_columns, info.tensor_limit);
         print_tiles(ops, info.op_count);
         print_times(ops, info.op_count, &info);
         print_summary(ops, &info, desc->image_count);

@@ -20,6 +20,8 @@
 enum { MX_SCALE_ATOMS = 3 /* of a stage: of A's 128 rows, of B's 192 */ };
 enum { SCALE_COLUMN = 192, SCALE_SET_COLUMNS = MX_SCALE_ATOMS * SCALE_ATOM_COLUMNS };
 static_assert(SCALE_SET_COLUMNS * 2 + 192 <= TENSOR_GROUP_COLUMNS, "the first place of sums, and scales, lie in group 0's columns");
+static_assert(SCALE_COLUMN == (int)MGV__SM100_MX_COLUMNS && SCALE_SET_COLUMNS == (int)MGV__SM100_SCALE_COLUMNS &&
+              TENSOR_COLUMNS == (int)MGV__SM100_TENSOR_COLUMNS, "as megavit plan has them");
 static_assert(MGV__STAGES % 2 == 0, "stages that follow each other have other sets of scales");
 
 /* The first column of the sums in this warp's lanes: of the tile that is worked on, and of the next one. The second place is behind the
