@@ -1760,7 +1760,7 @@ typedef struct mgv__kernel_arguments {
 enum {
     MGV__DECODE_WARPS = 8,              /* that multiply: each has an eighth of the columns of every product */
     MGV__DECODE_ATTENTION_WARPS = 4,    /* that attend, */
-    MGV__DECODE_THREADS = 32 * (MGV__DECODE_WARPS + MGV__DECODE_ATTENTION_WARPS + 4), /* and one for the norms, the loader, two that rest */
+    MGV__DECODE_THREADS = 32 * (MGV__DECODE_WARPS + MGV__DECODE_ATTENTION_WARPS + 4), /* and three for norms, the loader */
     MGV__DECODE_PRODUCT_REGISTERS = 144, /* of a thread, */
     MGV__DECODE_ATTENTION_REGISTERS = 160, /* of those that attend, */
     MGV__DECODE_OTHER_REGISTERS = 64,   /* of the others: 128 at launch */

@@ -344,6 +344,13 @@ DEVICE uint32_t ld_relaxed_gpu_words_if(const uint64_t *p, uint32_t tag, uint32_
                  : "=r"(a), "=r"(b), "=r"(match) : "l"(p), "r"(tag), "r"(yes) : "memory");
     return match;
 }
+DEVICE uint32_t ld_relaxed_gpu_word_if(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t yes) {
+    uint32_t match;
+    asm volatile("{\n.reg .pred p, q;\n.reg .b64 v;\n.reg .b32 x;\nsetp.ne.b32 p, %4, 0;\nmov.b64 v, {0, %3};\n"
+                 "@p ld.relaxed.gpu.global.b64 v, [%2];\nmov.b64 {%0, x}, v;\nsetp.eq.b32 q, x, %3;\nselp.u32 %1, 1, 0, q;\n}"
+                 : "=r"(a), "=r"(match) : "l"(p), "r"(tag), "r"(yes) : "memory");
+    return match;
+}
 DEVICE void ld_relaxed_gpu_v4u32_if(const void *p, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d, uint32_t yes) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
                  "@p ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"

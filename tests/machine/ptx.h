@@ -257,6 +257,10 @@ DEVICE uint32_t ld_relaxed_gpu_words_if(const uint64_t *p, uint32_t tag, uint32_
     a = b = 0;
     return !yes || ld_relaxed_gpu_words(p, tag, a, b);
 }
+DEVICE uint32_t ld_relaxed_gpu_word_if(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t yes) {
+    a = 0;
+    return !yes || ld_relaxed_gpu_word(p, tag, a);
+}
 DEVICE uint32_t ld_relaxed_gpu_words_before_fence(const uint64_t *p, uint32_t tag, uint32_t &a, uint32_t &b) {
     const bool first = machine::op_load_word(p, tag, &a, true);
     return machine::op_load_word(p + 1, tag, &b, true) && first;

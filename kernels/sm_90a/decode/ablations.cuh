@@ -66,13 +66,17 @@ DEVICE uint32_t decode_ablation_wait_started(DecodeMemory *shared, uint32_t numb
 DEVICE uint64_t *decode_ablation_norm(const Decoder &self, uint32_t session, uint32_t which) {
     return self.arguments.meetings + session * 2 * gridDim.x + which;
 }
-/* 1: this CTA is told of it. */
-DEVICE uint32_t decode_ablation_take_norm(Decoder &self, uint32_t session, uint32_t which, uint32_t tag, uint32_t scales) {
-    uint32_t value = 0;
+/* 1: this CTA is told of those of sessions [begin, begin + count). */
+DEVICE uint32_t decode_ablation_take_norms(Decoder &self, uint32_t begin, uint32_t count, uint32_t which, uint32_t tag, uint32_t scales) {
     if (DECODE_ABLATION != DECODE_NORM_STEP || blockIdx.x == 0) return 0;
-    const uint64_t *const word = decode_ablation_norm(self, session, which);
-    decode_wait(self, MGV__DECODE_SQUARES, [&]() { return ld_relaxed_gpu_word(word, tag, value); });
-    if (self.lane == 0) self.shared->scale[scales][session] = __uint_as_float(value);
+#pragma unroll 1
+    for (uint32_t session = begin; session < begin + count; session++) {
+        const uint64_t *const word = decode_ablation_norm(self, session, which);
+        uint32_t value = 0;
+        if (!(self.alive >> session & 1)) continue;
+        decode_wait(self, MGV__DECODE_SQUARES, [&]() { return ld_relaxed_gpu_word(word, tag, value); });
+        if (self.lane == 0) self.shared->scale[scales][session] = __uint_as_float(value);
+    }
     return 1;
 }
 DEVICE void decode_ablation_tell_norm(const Decoder &self, uint32_t session, uint32_t which, uint32_t tag, float scale) {
@@ -88,7 +92,7 @@ DEVICE uint32_t decode_segment(uint32_t keys) { return DECODE_ABLATION == DECODE
 #define decode_ablation_before(self, layer, kind) ((void)0)
 #define decode_ablation_started(self) ((void)0)
 #define decode_ablation_wait_started(shared, number) 1
-#define decode_ablation_take_norm(self, session, which, tag, scales) 0
+#define decode_ablation_take_norms(self, begin, count, which, tag, scales) 0
 #define decode_ablation_tell_norm(self, session, which, tag, scale) ((void)0)
 #define decode_segment(keys) mgv__decode_segment(keys)
 #endif

@@ -1,15 +1,17 @@
 /* megavit: decoding, attention of one id over the keys that its session holds.
 
-   A unit is a segment of keys of one head of keys, for all heads of queries that share it. How many segments there are hangs on the number
-   of keys alone (mgv__decode_segment). Keys and values of earlier ids come from memory into registers before q does; the id's own are
-   normed and turned by the unit of the last segment, which also appends them to the cache. */
+   Keys of a head are shared out in segments, for all heads of queries that share it. How many there are hangs on the number of keys alone
+   (mgv__decode_segment), what each of them gives is joined behind it. A unit is those segments of a head, one behind the other, that come
+   to a CTA. Keys and values of earlier ids come from memory into registers before q does; the id's own are normed and turned by the unit
+   of the last segment, which also appends them to the cache. */
 #ifndef MGV_DECODE_ATTENTION_CUH
 #define MGV_DECODE_ATTENTION_CUH
 
 #include "product.cuh"
 
 struct DecodeUnit {
-    uint32_t session, layer, head, segment, segments;
+    uint32_t session, layer, head, segment, segments; /* segment: its first one, of `segments` */
+    uint32_t length;          /* keys of a segment */
     uint32_t first, end, own; /* keys; the id's own, which is not in memory yet */
 };
 
@@ -44,15 +46,18 @@ DEVICE uint32_t decode_raw_head(const mgv__decode_arguments &a, const DecodeUnit
     return a.heads + (i - group) * a.key_heads + unit.head;
 }
 
-/* Thread t has column t of each head. One word is looked at first, then all. */
-template <int HEADS> DEVICE void decode_gather_raw(Decoder &self, const DecodeUnit &unit) {
+/* Thread t has column t of each head. In a layer's first unit a lane of each warp looks first, then all. */
+template <int HEADS> DEVICE void decode_gather_raw(Decoder &self, const DecodeUnit &unit, uint32_t again) {
     const mgv__decode_arguments &a = self.arguments;
     static_assert(MGV__DECODE_HEAD_DIM == 32 * MGV__DECODE_ATTENTION_WARPS, "a thread for each column");
     const uint32_t own = unit.own < unit.end, tag = decode_tag(self, unit.layer);
     const uint64_t *const words = a.qkv + unit.session * (a.heads + 2 * a.key_heads) * MGV__DECODE_HEAD_DIM + self.thread;
     uint32_t value[HEADS + 2];
-    decode_wait(self, MGV__DECODE_QKVS,
-                [&]() { return ld_relaxed_gpu_word(words + decode_raw_head(a, unit, 0) * MGV__DECODE_HEAD_DIM, tag, value[0]); });
+    if (!again)
+        decode_wait(self, MGV__DECODE_QKVS, [&]() {
+            uint32_t x, y;
+            return ld_relaxed_gpu_words_if(words + decode_raw_head(a, unit, 0) * MGV__DECODE_HEAD_DIM, tag, x, y, self.lane == 0);
+        });
     decode_wait(self, MGV__DECODE_QKVS, [&]() {
         uint32_t all = 1;
 #pragma unroll
@@ -216,7 +221,7 @@ template <int HEADS> DEVICE void decode_leave_sums(const Decoder &self, const De
 }
 
 /* All warps together, in their order, column `place` of the heads. One segment's are what attention gives, of more parts of it. */
-template <int HEADS> DEVICE void decode_put_column(const Decoder &self, const DecodeUnit &unit, uint32_t place) {
+template <int HEADS> DEVICE void decode_put_column(const Decoder &self, const DecodeUnit &unit, uint32_t segment, uint32_t place) {
     const mgv__decode_arguments &a = self.arguments;
     const uint32_t head = place / MGV__DECODE_HEAD_DIM, column = place % MGV__DECODE_HEAD_DIM, tag = decode_tag(self, unit.layer);
     float largest = -INFINITY, weight = 0, sum = 0;
@@ -233,7 +238,7 @@ template <int HEADS> DEVICE void decode_put_column(const Decoder &self, const De
                         unit.head * HEADS * MGV__DECODE_HEAD_DIM + place, sum / weight, 1, tag);
         return;
     }
-    uint64_t *const words = a.parts + ((uint64_t)(unit.session * a.key_heads + unit.head) * MGV__DECODE_SEGMENTS + unit.segment) *
+    uint64_t *const words = a.parts + ((uint64_t)(unit.session * a.key_heads + unit.head) * MGV__DECODE_SEGMENTS + segment) *
                                           (HEADS * (MGV__DECODE_HEAD_DIM + 2));
     decode_put(self, MGV__DECODE_PARTS, words + place, __float_as_uint(sum), tag);
     if (column < 2)
@@ -241,127 +246,150 @@ template <int HEADS> DEVICE void decode_put_column(const Decoder &self, const De
                    __float_as_uint(column ? weight : largest), tag);
 }
 
+template <int HEADS> DEVICE void decode_begin_segment(DecodeSoftmax<HEADS> &softmax) {
+#pragma unroll
+    for (uint32_t h = 0; h < HEADS; h++) {
+        softmax.largest[h] = -1e30f;
+        softmax.weight[h] = 0;
+#pragma unroll
+        for (uint32_t k = 0; k < 8; k++) softmax.sum[h][k] = 0;
+    }
+}
 /* 1: the CTA gives up. */
-template <int HEADS> DEVICE uint32_t decode_attention_unit(Decoder &self, const DecodeUnit &unit) {
+template <int HEADS>
+DEVICE uint32_t decode_end_segment(Decoder &self, const DecodeUnit &unit, uint32_t segment, const DecodeSoftmax<HEADS> &softmax) {
+    if (segment > unit.segment && decode_sync_attention(self)) return 1; /* all have read the sums of the one before */
+    decode_leave_sums(self, softmax);
+    if (decode_sync_attention(self)) return 1;
+#pragma unroll 1
+    for (uint32_t place = self.thread; place < HEADS * MGV__DECODE_HEAD_DIM; place += 32 * MGV__DECODE_ATTENTION_WARPS)
+        decode_put_column<HEADS>(self, unit, segment, place);
+    return 0;
+}
+
+/* 1: the CTA gives up. */
+template <int HEADS> DEVICE uint32_t decode_attention_unit(Decoder &self, const DecodeUnit &unit, uint32_t again) {
     enum { ROUND = DecodeKeys<HEADS>::ROUND };
-    DecodeKeys<HEADS> keys[2]; /* one round's are on their way while the other's are used */
+    static_assert(MGV__DECODE_SEGMENT_KEYS % (2 * ROUND) == 0, "a segment ends with a pair of rounds");
+    DecodeKeys<HEADS> keys[2]; /* one round's are on their way while the other's are used, also of the next segment */
     DecodeTurn turn;
     decode_load_turn(self, unit, turn);
     decode_load_keys(self, unit, unit.first, keys[0]);
     decode_load_keys(self, unit, unit.first + ROUND, keys[1]);
-    decode_gather_raw<HEADS>(self, unit);
+    decode_gather_raw<HEADS>(self, unit, again);
     if (decode_sync_attention(self)) return 1;
     decode_turn(self, unit, HEADS, turn);
     if (decode_sync_attention(self)) return 1;
     float query[HEADS][8];
     DecodeSoftmax<HEADS> softmax;
 #pragma unroll
-    for (uint32_t h = 0; h < HEADS; h++) {
-        softmax.largest[h] = -1e30f;
-        softmax.weight[h] = 0;
+    for (uint32_t h = 0; h < HEADS; h++)
 #pragma unroll
-        for (uint32_t k = 0; k < 8; k++) {
-            query[h][k] = self.shared->query[h * MGV__DECODE_HEAD_DIM + self.lane % 16 * 8 + k];
-            softmax.sum[h][k] = 0;
-        }
-    }
+        for (uint32_t k = 0; k < 8; k++) query[h][k] = self.shared->query[h * MGV__DECODE_HEAD_DIM + self.lane % 16 * 8 + k];
+    uint32_t segment = unit.segment, end = unit.first + unit.length;
+    decode_begin_segment(softmax);
 #pragma unroll 1
     for (uint32_t first = unit.first; first < unit.end; first += 2 * ROUND) {
         decode_take_keys(self, unit, first, keys[0], query, softmax);
         decode_load_keys(self, unit, first + 2 * ROUND, keys[0]);
-        if (first + ROUND >= unit.end) break;
-        decode_take_keys(self, unit, first + ROUND, keys[1], query, softmax);
-        decode_load_keys(self, unit, first + 3 * ROUND, keys[1]);
+        if (first + ROUND < unit.end) {
+            decode_take_keys(self, unit, first + ROUND, keys[1], query, softmax);
+            decode_load_keys(self, unit, first + 3 * ROUND, keys[1]);
+        }
+        if (first + 2 * ROUND < min(end, unit.end)) continue;
+        if (decode_end_segment(self, unit, segment, softmax)) return 1;
+        decode_begin_segment(softmax);
+        segment++;
+        end += unit.length;
     }
-    decode_leave_sums(self, softmax);
-    if (decode_sync_attention(self)) return 1;
-#pragma unroll 1
-    for (uint32_t place = self.thread; place < HEADS * MGV__DECODE_HEAD_DIM; place += 32 * MGV__DECODE_ATTENTION_WARPS)
-        decode_put_column<HEADS>(self, unit, place);
     return 0;
 }
 
-/* Segments together: 16 columns of a head, thread 16 s + c has column c of segment s, and of segment s + 8. 1: the CTA gives up. */
-DEVICE uint32_t decode_join_unit(Decoder &self, uint32_t session, uint32_t layer, uint32_t head, uint32_t columns, uint32_t segments) {
+/* Segments together: 32 columns of a head, a lane each, by one warp, which waits for no other one of its CTA. Lane s has the largest score
+   and the weights of segment s. */
+DEVICE void decode_join_unit(Decoder &self, uint32_t session, uint32_t layer, uint32_t head, uint32_t columns, uint32_t segments) {
     const mgv__decode_arguments &a = self.arguments;
-    const uint32_t group = a.heads / a.key_heads, column = self.thread % 16, tag = decode_tag(self, layer);
-    self.joins ^= 1;
-    float(*const joined)[16] = self.shared->joined[self.joins];
-    const uint32_t pitch = group * (MGV__DECODE_HEAD_DIM + 2);
-    const uint32_t first = min(self.thread / 16, segments - 1), second = min(first + 8, segments - 1);
+    const uint32_t group = a.heads / a.key_heads, tag = decode_tag(self, layer), pitch = group * (MGV__DECODE_HEAD_DIM + 2);
     const uint64_t *const words = a.parts + (uint64_t)(session * a.key_heads + head / group) * MGV__DECODE_SEGMENTS * pitch;
-    const uint64_t *const sums = words + head % group * MGV__DECODE_HEAD_DIM + columns + column;
+    const uint64_t *const sums = words + head % group * MGV__DECODE_HEAD_DIM + columns + self.lane;
     const uint64_t *const weights = words + group * MGV__DECODE_HEAD_DIM + head % group * 2;
-    uint32_t sum[2], largest[2], weight[2];
-    if (decode_wait(self, MGV__DECODE_PARTS, [&]() {
-            return ld_relaxed_gpu_word(sums + first * pitch, tag, sum[0]) & ld_relaxed_gpu_word(sums + second * pitch, tag, sum[1]) &
-                   ld_relaxed_gpu_words(weights + first * pitch, tag, largest[0], weight[0]) &
-                   ld_relaxed_gpu_words(weights + second * pitch, tag, largest[1], weight[1]);
-        }))
+    uint32_t sum[MGV__DECODE_SEGMENTS], score, weight;
+    decode_wait(self, MGV__DECODE_PARTS, [&]() {
+        uint32_t all = ld_relaxed_gpu_words_if(weights + self.lane * pitch, tag, score, weight, self.lane < segments);
 #pragma unroll
-        for (uint32_t i = 0; i < 2; i++) {
-            const uint32_t segment = self.thread / 16 + 8 * i;
-            if (segment >= segments) break;
-            joined[segment][column] = __uint_as_float(sum[i]);
-            if (column == 0) {
-                joined[16][segment] = __uint_as_float(largest[i]);
-                joined[17][segment] = __uint_as_float(weight[i]);
-            }
-        }
-    if (decode_sync_attention(self)) return 1;
-    if (self.warp != 0) return 0;
-    float most = -INFINITY, weights_of_all = 0, all = 0;
-#pragma unroll 1
-    for (uint32_t i = 0; i < segments; i++) most = fmaxf(most, joined[16][i]);
-#pragma unroll 1
-    for (uint32_t i = 0; i < segments; i++) {
-        const float shrink = ex2_approx(joined[16][i] - most);
-        weights_of_all += joined[17][i] * shrink;
-        all += joined[i][column] * shrink;
+        for (uint32_t i = 0; i < MGV__DECODE_SEGMENTS; i++)
+            all &= ld_relaxed_gpu_word_if(sums + i * pitch, tag, sum[i], i < segments);
+        return all;
+    });
+    if (self.gone) return;
+    warp_sync(); /* what all lanes have read may be written anew behind what any of them puts */
+    float most = self.lane < segments ? __uint_as_float(score) : -INFINITY, weights_of_all = 0, all = 0;
+#pragma unroll
+    for (uint32_t i = 16; i > 0; i /= 2) most = fmaxf(most, shfl_bfly_f32(most, i));
+    const float own = ex2_approx(__uint_as_float(score) - most);
+#pragma unroll
+    for (uint32_t i = 0; i < MGV__DECODE_SEGMENTS; i++) {
+        if (i >= segments) break;
+        const float shrink = __uint_as_float(shfl_idx_u32(__float_as_uint(own), i));
+        weights_of_all += __uint_as_float(shfl_idx_u32(weight, i)) * shrink;
+        all += __uint_as_float(sum[i]) * shrink;
     }
     decode_put_pair(self, MGV__DECODE_ATTENDED, a.attended + session * (a.heads * (MGV__DECODE_HEAD_DIM / 2)),
-                    head * MGV__DECODE_HEAD_DIM + columns + column, all / weights_of_all, self.lane < 16, tag);
-    return 0;
+                    head * MGV__DECODE_HEAD_DIM + columns + self.lane, all / weights_of_all, 1, tag);
 }
 
 DEVICE uint32_t decode_keys_of(const Decoder &self, uint32_t session) { return self.arguments.session[session].position + self.step + 1; }
+DEVICE uint32_t decode_segments_of(const Decoder &self, uint32_t session) {
+    const uint32_t keys = decode_keys_of(self, session);
+    return mgv__ceil_div(keys, decode_segment(keys));
+}
 
 /* Units are dealt one behind the other, session after session: this CTA's first of `units`, where `before` have been dealt. */
 DEVICE uint32_t decode_first_unit(uint32_t before) { return (blockIdx.x + gridDim.x - before % gridDim.x) % gridDim.x; }
 
+/* Segments of all sessions and heads stand one behind the other, and each CTA has as many of them: so it finds queries once for several. */
 template <int HEADS> DEVICE uint32_t decode_attention(Decoder &self, uint32_t layer) {
     const mgv__decode_arguments &a = self.arguments;
-    uint32_t before = 0;
+    uint32_t all = 0, before = 0, again = 0;
+#pragma unroll 1
+    for (uint32_t session = 0; session < a.sessions; session++)
+        if (self.alive >> session & 1) all += a.key_heads * decode_segments_of(self, session);
+    const uint32_t begin = mgv__decode_first(all, blockIdx.x, gridDim.x), end = mgv__decode_first(all, blockIdx.x + 1, gridDim.x);
 #pragma unroll 1
     for (uint32_t session = 0; session < a.sessions; session++) {
         if (!(self.alive >> session & 1)) continue;
-        const uint32_t keys = decode_keys_of(self, session), length = decode_segment(keys), segments = mgv__ceil_div(keys, length);
+        const uint32_t keys = decode_keys_of(self, session), length = decode_segment(keys), segments = decode_segments_of(self, session);
+        const uint32_t behind = before + a.key_heads * segments;
 #pragma unroll 1
-        for (uint32_t i = decode_first_unit(before); i < segments * a.key_heads; i += gridDim.x) {
-            const uint32_t segment = i % segments;
-            const DecodeUnit unit = {session, layer, i / segments, segment, segments,
-                                     segment * length, min(keys, (segment + 1) * length), keys - 1};
-            if (decode_attention_unit<HEADS>(self, unit)) return 1;
+        for (uint32_t i = max(begin, before); i < min(end, behind);) {
+            const uint32_t head = (i - before) / segments, segment = i - before - head * segments;
+            const uint32_t count = min(segments - segment, end - i);
+            const DecodeUnit unit = {session, layer, head, segment, segments, length,
+                                     segment * length, min(keys, (segment + count) * length), keys - 1};
+            if (decode_attention_unit<HEADS>(self, unit, again++)) return 1;
+            i += count;
         }
-        before += segments * a.key_heads;
+        before = behind;
     }
     return 0;
 }
 
-DEVICE uint32_t decode_join(Decoder &self, uint32_t layer) {
+/* A warp that gives up tells the others where they meet next. */
+DEVICE void decode_join(Decoder &self, uint32_t layer) {
+    enum { UNITS = MGV__DECODE_HEAD_DIM / 32 }; /* of a head */
     const mgv__decode_arguments &a = self.arguments;
-    uint32_t before = 0;
+    uint32_t before = 0, number = 0;
 #pragma unroll 1
     for (uint32_t session = 0; session < a.sessions; session++) {
         if (!(self.alive >> session & 1)) continue;
         const uint32_t keys = decode_keys_of(self, session), segments = mgv__ceil_div(keys, decode_segment(keys));
         if (segments == 1) continue;
 #pragma unroll 1
-        for (uint32_t i = decode_first_unit(before); i < a.heads * 8; i += gridDim.x)
-            if (decode_join_unit(self, session, layer, i / 8, i % 8 * 16, segments)) return 1;
-        before += a.heads * 8;
+        for (uint32_t i = decode_first_unit(before); i < a.heads * UNITS; i += gridDim.x)
+            if (number++ % MGV__DECODE_ATTENTION_WARPS == self.warp)
+                decode_join_unit(self, session, layer, i / UNITS, i % UNITS * 32, segments);
+        before += a.heads * UNITS;
     }
-    return 0;
 }
 
 #endif /* MGV_DECODE_ATTENTION_CUH */

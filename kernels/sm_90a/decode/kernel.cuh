@@ -1,7 +1,7 @@
 /* megavit: decoding, the persistent kernel: a launch appends ids to the caches of up to eight sessions, those that are given and those that
    it chooses itself.
 
-   One CTA a multiprocessor: eight warps that multiply, four that attend, one for the norms, one that keeps a ring of weights full: it runs
+   One CTA a multiprocessor: eight warps that multiply, four that attend, three for norms, one that keeps a ring of weights full: it runs
    ahead of all waits, through layers and ids, as the order of weights is known. Each role goes through the layers by itself, from words to
    words; behind an id all of them meet. Read in this order: memory, product, attention, sample, this file. */
 #ifndef MGV_DECODE_KERNEL_CUH
@@ -306,7 +306,7 @@ DEVICE void decode_product_role(DecodeMemory *shared, const mgv__decode_argument
 }
 
 DEVICE void decode_norm_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
-    Decoder self(shared, arguments, DECODE_NORM_WARP);
+    Decoder self(shared, arguments, DECODE_FIRST_NORM_WARP);
     const auto work = [&]() {
         decode_each_product(self, [&](const DecodeProduct &product) { return decode_product_norm(self, product); });
     };
@@ -318,7 +318,7 @@ template <int HEADS> DEVICE uint32_t decode_attention_layer(Decoder &self, uint3
     if (decode_attention<HEADS>(self, layer)) return 1;
     decode_ablation_arrive(self, MGV__DECODE_ATTENTION_WARPS);
     decode_ablation_meet(self, layer, DECODE_PHASE_ATTENTION);
-    if (decode_join(self, layer)) return 1;
+    decode_join(self, layer);
     decode_ablation_arrive(self, MGV__DECODE_ATTENTION_WARPS);
     return 0;
 }
@@ -349,10 +349,10 @@ DEVICE void decode_kernel(DecodeMemory *shared, const mgv__decode_arguments &arg
         fence_mbarrier_init_release_cluster();
     }
     bar_sync_all();
-    if (warp >= DECODE_NORM_WARP) {
+    if (warp >= DECODE_FIRST_NORM_WARP) {
         setmaxnreg_dec<MGV__DECODE_OTHER_REGISTERS>();
-        if (warp == DECODE_NORM_WARP) decode_norm_role(shared, arguments);
-        if (warp == DECODE_LOADER_WARP && threadIdx.x % 32 == 0) decode_loader_role(shared, arguments);
+        if (warp != DECODE_LOADER_WARP) decode_norm_role(shared, arguments);
+        else if (threadIdx.x % 32 == 0) decode_loader_role(shared, arguments);
     } else if (warp >= DECODE_FIRST_ATTENTION_WARP) {
         setmaxnreg_inc<MGV__DECODE_ATTENTION_REGISTERS>();
         decode_attention_role<HEADS>(shared, arguments);

@@ -11,8 +11,9 @@
 enum {
     DECODE_SUMS = MGV__DECODE_SESSIONS * MGV__DECODE_GROUP * 16, /* rows of a group of blocks, for each session */
     DECODE_FIRST_ATTENTION_WARP = MGV__DECODE_WARPS,
-    DECODE_NORM_WARP = DECODE_FIRST_ATTENTION_WARP + MGV__DECODE_ATTENTION_WARPS,
-    DECODE_LOADER_WARP,
+    DECODE_FIRST_NORM_WARP = DECODE_FIRST_ATTENTION_WARP + MGV__DECODE_ATTENTION_WARPS,
+    DECODE_NORM_WARPS = 3,
+    DECODE_LOADER_WARP = DECODE_FIRST_NORM_WARP + DECODE_NORM_WARPS,
     DECODE_WORKERS = DECODE_LOADER_WARP, /* warps that meet behind each id: all but the loader */
     DECODE_LOOKS = 64 /* looks at words before a wait looks at the abort word */
 };
@@ -31,7 +32,6 @@ struct DecodeMemory {
     float raw[(MGV__DECODE_GROUP_HEADS + 2) * MGV__DECODE_HEAD_DIM]; /* q, k, v as the product gives them */
     float query[MGV__DECODE_GROUP_HEADS * MGV__DECODE_HEAD_DIM];
     uint32_t fresh[2][MGV__DECODE_HEAD_DIM / 2]; /* key and value of the id itself, as the cache has them */
-    float joined[2][18][16];                     /* of each segment: 16 sums; largest scores, weights */
     float residual[MGV__DECODE_RESIDUAL];
     float scale[2][MGV__DECODE_SESSIONS];        /* reciprocal roots of the mean squares of rows */
     uint32_t best[MGV__DECODE_SESSIONS][2][2];   /* of two warps: key, id */
@@ -54,7 +54,7 @@ struct Decoder {
     uint32_t gone;            /* this warp has given up */
     uint32_t warp, lane, thread; /* of its role's */
     uint32_t stage, parity;   /* of the ring */
-    uint32_t sums, scales, joins; /* which of two */
+    uint32_t sums, scales; /* which of two */
     uint32_t alive;           /* sessions that go on, bit by bit */
     uint32_t last;            /* of them */
     uint32_t step;
@@ -62,7 +62,7 @@ struct Decoder {
     uint32_t tables;          /* of its session's choices, how many, but for first ones */
     __device__ __forceinline__ Decoder(DecodeMemory *s, const mgv__decode_arguments &a, uint32_t first_warp)
         : shared(s), arguments(a), gone(0), warp(threadIdx.x / 32 - first_warp), lane(threadIdx.x % 32),
-          thread(threadIdx.x - first_warp * 32), stage(0), parity(0), sums(0), scales(0), joins(0), alive((1u << a.sessions) - 1),
+          thread(threadIdx.x - first_warp * 32), stage(0), parity(0), sums(0), scales(0), alive((1u << a.sessions) - 1),
           last(a.sessions - 1), step(0), generation(a.generation), tables(0) {}
 };
 
@@ -79,8 +79,10 @@ DEVICE uint32_t decode_sync(Decoder &self, uint32_t barrier, uint32_t warps) {
     decode_forget(self);
     return self.gone;
 }
-/* Those that multiply, and the norm warp. */
-DEVICE uint32_t decode_sync_product(Decoder &self) { return decode_sync(self, DECODE_PRODUCT_BARRIER, MGV__DECODE_WARPS + 1); }
+/* Those that multiply, and the norm warps. */
+DEVICE uint32_t decode_sync_product(Decoder &self) {
+    return decode_sync(self, DECODE_PRODUCT_BARRIER, MGV__DECODE_WARPS + DECODE_NORM_WARPS);
+}
 DEVICE uint32_t decode_sync_attention(Decoder &self) { return decode_sync(self, DECODE_ATTENTION_BARRIER, MGV__DECODE_ATTENTION_WARPS); }
 DEVICE uint32_t decode_sync_step(Decoder &self) { return decode_sync(self, DECODE_STEP_BARRIER, DECODE_WORKERS); }
 

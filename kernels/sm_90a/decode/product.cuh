@@ -19,9 +19,9 @@ struct DecodeProduct {
 
 /* B, fragments `from` on of this warp: of each a lane has columns 4 t to 4 t + 3 of session g; of a split product columns 4 to 7 are the
    other half of K of the first four, and sessions 4 to 7 are set 1. */
-template <uint32_t SLICES>
+template <uint32_t SLICES, bool MANY>
 DEVICE void decode_gather(Decoder &self, const DecodeProduct &product, const mgv__decode_product &shape, uint32_t from, uint32_t set,
-                          uint32_t (&b)[SLICES][2]) {
+                          uint32_t again, uint32_t (&b)[SLICES][2]) {
     const uint32_t column = self.lane / 4, session = shape.split ? set * 4 + column % 4 : column;
     const uint32_t half = shape.split ? column / 4 * shape.fragments * 8 : 0;
     const uint32_t lives = session < self.arguments.sessions && (self.alive >> session & 1);
@@ -30,8 +30,9 @@ DEVICE void decode_gather(Decoder &self, const DecodeProduct &product, const mgv
     const uint32_t count = !lives || first >= shape.fragments ? 0 : mgv__min_u32(most, shape.fragments - first);
     enum { CHUNK = SLICES % 8 ? 12 : 8 }; /* words of so many fragments are under way together */
     /* One first, then all: who looks at all of them again and again is in the way of those who write them (10 to 18% an id). One of the
-       last session, whose attention comes last. */
-    decode_wait(self, product.wait, [&]() {
+       last session, whose attention comes last. Not where others of the vector are there already; nor, in the kernel for many, of a session
+       alone, but for attention's. */
+    if (!again && (!MANY || product.wait == MGV__DECODE_ATTENDED || self.arguments.sessions > 1)) decode_wait(self, product.wait, [&]() {
         const uint32_t looks = count > 0 && (session == self.last || (shape.split && set != self.last / 4));
         return ld_relaxed_gpu_words_if(words, product.tag, b[0][0], b[0][1], looks);
     });
@@ -93,7 +94,7 @@ DEVICE void decode_multiply(Decoder &self, const mgv__decode_product &shape, uin
 
 /* Blocks of a group: their sums over this warp's columns. Rows that are longer than the registers are taken in turns, again for each
    block. */
-template <uint32_t SLICES, uint32_t SETS>
+template <uint32_t SLICES, uint32_t SETS, bool MANY>
 DEVICE void decode_blocks(Decoder &self, const DecodeProduct &product, const mgv__decode_product &shape, uint32_t blocks,
                           uint32_t (&b)[SETS][SLICES][2]) {
 #pragma unroll 1
@@ -105,7 +106,8 @@ DEVICE void decode_blocks(Decoder &self, const DecodeProduct &product, const mgv
         for (uint32_t from = 0; from < shape.slices && !self.gone; from += SLICES) {
             if (shape.slices > SLICES)
 #pragma unroll
-                for (uint32_t s = 0; s < SETS; s++) decode_gather<SLICES>(self, product, shape, from, s, b[s]);
+                for (uint32_t s = SETS; s-- > 0;)
+                    decode_gather<SLICES, MANY>(self, product, shape, from, s, block > 0 || from > 0 || s < self.last / 4, b[s]);
             decode_multiply<SLICES, SETS>(self, shape, from, b, d);
         }
         if (self.gone) return;
@@ -205,36 +207,48 @@ DEVICE void decode_finish(Decoder &self, const DecodeProduct &product, uint32_t 
     }
 }
 
-/* The norm's share: reciprocal root mean squares of the sessions' rows, by the norm warp. The norm's gamma is in the words. */
+/* The norm's share: reciprocal root mean squares of the sessions' rows, by the norm warps. The norm's gamma is in the words. Sessions are
+   shared out, two for each warp in turn, whose words are looked at together, as each for itself costs a trip to L2; one word first, as who
+   waits is in the way of those who write. */
+enum { DECODE_NORMS = 2, DECODE_NORM_WORDS = 4 };
 DEVICE void decode_norm(Decoder &self, uint32_t which, uint32_t tag) {
     const mgv__decode_arguments &a = self.arguments;
+    const uint32_t count = a.width / 8;
 #pragma unroll 1
-    for (uint32_t session = 0; session < a.sessions; session++) {
-        if (!(self.alive >> session & 1)) continue;
-        if (decode_ablation_take_norm(self, session, which, tag, self.scales)) continue;
-        const uint64_t *const words = a.squares[which] + session * (a.width / 8);
-        float sum = 0;
+    for (uint32_t begin = self.warp * DECODE_NORMS; begin < a.sessions; begin += DECODE_NORM_WARPS * DECODE_NORMS) {
+        float sum[DECODE_NORMS] = {};
+        if (decode_ablation_take_norms(self, begin, DECODE_NORMS, which, tag, self.scales)) continue;
+        decode_wait(self, MGV__DECODE_SQUARES, [&]() {
+            uint32_t x, y;
+            return ld_relaxed_gpu_words_if(a.squares[which] + self.last * count + count - 2, tag, x, y, self.lane == 0);
+        });
 #pragma unroll 1
-        for (uint32_t first = 0; first < a.width / 8; first += 128) {
-            uint32_t v[4];
+        for (uint32_t first = 0; first < count; first += 32 * DECODE_NORM_WORDS) {
+            uint32_t v[DECODE_NORMS][DECODE_NORM_WORDS];
             decode_wait(self, MGV__DECODE_SQUARES, [&]() {
                 uint32_t all = 1;
 #pragma unroll
-                for (uint32_t i = 0; i < 4; i++) {
-                    const uint32_t at = first + i * 32 + self.lane;
-                    v[i] = 0;
-                    if (at < a.width / 8) all &= ld_relaxed_gpu_word(words + at, tag, v[i]);
+                for (uint32_t i = 0; i < DECODE_NORMS * DECODE_NORM_WORDS; i++) { /* of those that are none another one's are read */
+                    const uint32_t s = i / DECODE_NORM_WORDS, k = i % DECODE_NORM_WORDS, at = min(first + k * 32 + self.lane, count - 1);
+                    const uint32_t session = self.alive >> (begin + s) & 1 ? begin + s : self.last;
+                    all &= ld_relaxed_gpu_word(a.squares[which] + session * count + at, tag, v[s][k]);
                 }
                 return all;
             });
 #pragma unroll
-            for (uint32_t i = 0; i < 4; i++) sum += __uint_as_float(v[i]);
+            for (uint32_t i = 0; i < DECODE_NORMS * DECODE_NORM_WORDS; i++)
+                if (first + i % DECODE_NORM_WORDS * 32 + self.lane < count)
+                    sum[i / DECODE_NORM_WORDS] += __uint_as_float(v[i / DECODE_NORM_WORDS][i % DECODE_NORM_WORDS]);
         }
 #pragma unroll
-        for (uint32_t i = 16; i > 0; i /= 2) sum += shfl_bfly_f32(sum, i);
-        const float scale = 1 / sqrtf(sum / (float)a.width + a.epsilon);
-        decode_ablation_tell_norm(self, session, which, tag, scale);
-        if (self.lane == 0) self.shared->scale[self.scales][session] = scale;
+        for (uint32_t s = 0; s < DECODE_NORMS; s++) {
+#pragma unroll
+            for (uint32_t i = 16; i > 0; i /= 2) sum[s] += shfl_bfly_f32(sum[s], i);
+            const float scale = 1 / sqrtf(sum[s] / (float)a.width + a.epsilon);
+            if (!(self.alive >> (begin + s) & 1)) continue;
+            decode_ablation_tell_norm(self, begin + s, which, tag, scale);
+            if (self.lane == 0) self.shared->scale[self.scales][begin + s] = scale;
+        }
     }
 }
 
@@ -254,7 +268,7 @@ DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, Deco
     uint32_t b[1][SLICES][2];
     if (product.first == product.end) return 0;
     if (!shape.split) self.scales ^= 1;
-    if (sets == 1 && shape.slices <= SLICES) decode_gather<SLICES>(self, product, shape, 0, 0, b[0]);
+    if (sets == 1 && shape.slices <= SLICES) decode_gather<SLICES, MANY>(self, product, shape, 0, 0, 0, b[0]);
     decode_ablation_started(self);
 #pragma unroll 1
     for (uint32_t group = product.first; group < product.end; group += MGV__DECODE_GROUP) {
@@ -264,14 +278,14 @@ DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, Deco
         if (shape.split && block < product.end)
             gamma = ld_global_nc_f32(decode_gamma(self.arguments, product.kind, product.layer) + block * 8 + self.lane % 8);
         if (!MANY || sets == 1) {
-            decode_blocks<SLICES, 1>(self, product, shape, blocks, b);
+            decode_blocks<SLICES, 1, MANY>(self, product, shape, blocks, b);
         } else {
             uint32_t both[2][HALF][2];
             if (shape.slices <= HALF) {
-                decode_gather<HALF>(self, product, shape, 0, 0, both[0]);
-                decode_gather<HALF>(self, product, shape, 0, 1, both[1]);
+                decode_gather<HALF, MANY>(self, product, shape, 0, 1, 0, both[1]);
+                decode_gather<HALF, MANY>(self, product, shape, 0, 0, self.last / 4, both[0]);
             }
-            decode_blocks<HALF, 2>(self, product, shape, blocks, both);
+            decode_blocks<HALF, 2, MANY>(self, product, shape, blocks, both);
         }
         if (decode_sync_product(self)) return 1;
         if constexpr (MANY) {
@@ -289,7 +303,7 @@ DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, Deco
     return 0;
 }
 
-/* The norm warp's share of it: it comes to the same barriers. */
+/* The norm warps' share of it: they come to the same barriers. */
 DEVICE uint32_t decode_product_norm(Decoder &self, const DecodeProduct &product) {
     if (product.first == product.end) return 0;
     if (!self.arguments.product[product.kind].split) {
