@@ -1882,7 +1882,7 @@ enum {
     MGV__PROMPT_STAGE_BYTES = 3 * 16384,
     MGV__PROMPT_STAGES = 4,
     MGV__PROMPT_KEYS = 64,      /* that attention takes at once */
-    MGV__PROMPT_SQUARES = 32    /* columns whose squares are added up where they are written */
+    MGV__PROMPT_SQUARES = 64    /* columns whose squares are added up where they are written */
 };
 /* Operations of a launch: embeddings, then those of each layer. */
 enum { MGV__PROMPT_EMBED = 0, MGV__PROMPT_QKV, MGV__PROMPT_ATTENTION, MGV__PROMPT_OUT, MGV__PROMPT_GATE_UP, MGV__PROMPT_DOWN,

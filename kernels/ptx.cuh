@@ -466,8 +466,8 @@ DEVICE void mma_m16n8k16_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a
 
 /* --- tensor cores of sm_90a: wgmma ---------------------------------------------------------------------------------
    D[64, N] (float, in registers) = A[64, 16] . B[N, 16]^T + (scale_d ? D : 0), bf16 operands. One overload for each N, told apart by the
-   size of the accumulator array, N / 2 floats a thread. ss: A and B through shared-memory descriptors, both K-major. rs: A from registers;
-   transposed_b: B is stored [16, N] (N contiguous). */
+   size of the accumulator array, N / 2 floats a thread. ss: A and B through shared-memory descriptors, both K-major. rs: A from registers,
+   B K-major; transposed_b: B is stored [16, N] (N contiguous). */
 
 DEVICE void wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit_group(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -513,13 +513,15 @@ template <int COUNT> DEVICE void wgmma_registers_fence(float (&d)[COUNT]) {
                      : __VA_ARGS__ : "l"(a), "l"(b), "r"(scale_d));                                                                       \
     }
 #define PTX_WGMMA_SS(...) PTX_WGMMA_SS_OF(bf16, __VA_ARGS__)
-#define PTX_WGMMA_RS_TRANSPOSED_B(COUNT, N, A0, A1, A2, A3, B, SCALE_D, ...)                                                              \
-    DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b,      \
-                                                  uint32_t scale_d) {                                                                     \
+#define PTX_WGMMA_RS_OF(NAME, TRANSPOSED, COUNT, N, A0, A1, A2, A3, B, SCALE_D, ...)                                                       \
+    DEVICE void wgmma_m64k16_bf16_##NAME(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b,               \
+                                         uint32_t scale_d) {                                                                              \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #SCALE_D ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 " \
-                     "{" PTX_R##COUNT "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, 1;\n}\n" \
+                     "{" PTX_R##COUNT "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, " #TRANSPOSED ";\n}\n" \
                      : __VA_ARGS__ : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(scale_d));                                           \
     }
+#define PTX_WGMMA_RS_TRANSPOSED_B(...) PTX_WGMMA_RS_OF(rs_transposed_b, 1, __VA_ARGS__)
+#define PTX_WGMMA_RS(...) PTX_WGMMA_RS_OF(rs, 0, __VA_ARGS__)
 PTX_WGMMA_SS(4, 8, 4, 5, 6, PTX_D4(d, 0))
 PTX_WGMMA_SS(8, 16, 8, 9, 10, PTX_D8(d, 0))
 PTX_WGMMA_SS(16, 32, 16, 17, 18, PTX_D16(d, 0))
@@ -549,6 +551,10 @@ PTX_WGMMA_RS_TRANSPOSED_B(48, 96, 48, 49, 50, 51, 52, 53, PTX_D32(d, 0), PTX_D16
 PTX_WGMMA_RS_TRANSPOSED_B(64, 128, 64, 65, 66, 67, 68, 69, PTX_D32(d, 0), PTX_D32(d, 32))
 PTX_WGMMA_RS_TRANSPOSED_B(96, 192, 96, 97, 98, 99, 100, 101, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64))
 PTX_WGMMA_RS_TRANSPOSED_B(128, 256, 128, 129, 130, 131, 132, 133, PTX_D32(d, 0), PTX_D32(d, 32), PTX_D32(d, 64), PTX_D32(d, 96))
+PTX_WGMMA_RS(8, 16, 8, 9, 10, 11, 12, 13, PTX_D8(d, 0))
+PTX_WGMMA_RS(16, 32, 16, 17, 18, 19, 20, 21, PTX_D16(d, 0))
+PTX_WGMMA_RS(32, 64, 32, 33, 34, 35, 36, 37, PTX_D32(d, 0))
+PTX_WGMMA_RS(64, 128, 64, 65, 66, 67, 68, 69, PTX_D32(d, 0), PTX_D32(d, 32))
 /* A stored [16, 64] (M contiguous). */
 DEVICE void wgmma_m64k16_bf16_ss_transposed_a(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) { /* m64n64k16 */
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"

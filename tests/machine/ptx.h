@@ -424,6 +424,11 @@ DEVICE void wgmma_m64k16_bf16_ss_transposed_a(float (&d)[32], uint64_t a, uint64
 DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_t scale_d) {
     machine::op_wgmma(d, 64, machine::Format::e4m3, false, false, false, a, nullptr, b, scale_d != 0);
 }
+template <int COUNT>
+DEVICE void wgmma_m64k16_bf16_rs(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, uint32_t scale_d) {
+    const uint32_t a[4] = {a0, a1, a2, a3};
+    machine::op_wgmma(d, COUNT * 2, machine::Format::bf16, true, false, false, 0, a, b, scale_d != 0);
+}
 template <int COUNT> DEVICE void wgmma_m64k16_bf16_rs_transposed_b(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                                                    uint64_t b, uint32_t scale_d) {
     const uint32_t a[4] = {a0, a1, a2, a3};

@@ -7,6 +7,7 @@
 enum {
     PROMPT_MATH = 32 * MGV__PROMPT_WARPS, /* threads that work */
     PROMPT_BARRIER = 1,
+    PROMPT_GROUP_BARRIER, /* and the next: of four warps that multiply together */
     PROMPT_STEP_FRAGMENTS = 4, /* of each block of weights, in a stage */
     PROMPT_PART = MGV__PROMPT_ROWS / 8 * PROMPT_STEP_FRAGMENTS * 256, /* bytes of rows in a stage; of weights as many */
     PROMPT_KEY_PITCH = 320, PROMPT_VALUE_PITCH = 272, /* bytes from key to key: no two lanes meet in a bank */
@@ -19,7 +20,7 @@ static_assert(PROMPT_VALUES + MGV__PROMPT_KEYS * PROMPT_VALUE_PITCH <= MGV__PROM
 struct PromptMemory {
     uint8_t ring[MGV__PROMPT_STAGES][MGV__PROMPT_STAGE_BYTES];
     float squares[2][MGV__PROMPT_ROWS]; /* of rows: two halves of their columns */
-    float heads[2][MGV__PROMPT_ROWS];   /* of a head's columns, likewise */
+    float warps[MGV__PROMPT_WARPS][MGV__PROMPT_ROWS]; /* of a tile's columns: each warp's */
     uint32_t given_up[MGV__PROMPT_STAGES]; /* of a product's first stage: its rows will not come */
     uint64_t full[MGV__PROMPT_STAGES], empty[MGV__PROMPT_STAGES];
 };
@@ -109,6 +110,11 @@ DEVICE uint32_t prompt_keys(const Prompter &self, const PromptTile &tile) {
     return self.d.session[0].position + tile.block * MGV__PROMPT_ROWS + tile.live;
 }
 
+/* Where column `column` of id `row` lies in a fragment of eight ids by 16 columns, in elements: B of wgmma without a swizzle, two
+   matrices of eight rows of 16 bytes. Columns stand as the weights' fragments have them, where a lane's four are neighbours. */
+DEVICE uint32_t prompt_place_in_fragment(uint32_t row, uint32_t column) {
+    return column % 4 / 2 * 64 + row % 8 * 8 + column % 16 / 4 * 2 + column % 2;
+}
 /* Where column `column` of id `row` of a block lies among the rows that a product reads, in elements. K in steps of 64 columns, as weights
    lie: of each eighth of a row its fragment number s, four eighths a step. */
 DEVICE uint64_t prompt_place(const mgv__decode_product &shape, uint32_t block, uint32_t row, uint32_t column) {
@@ -116,7 +122,7 @@ DEVICE uint64_t prompt_place(const mgv__decode_product &shape, uint32_t block, u
     const uint32_t eighth = fragment / shape.slices, step = fragment % shape.slices * 2 + eighth / PROMPT_STEP_FRAGMENTS;
     const uint32_t steps = (block * (1 + shape.split) + half) * shape.slices * 2 + step;
     return ((uint64_t)steps * (MGV__PROMPT_ROWS / 8) + row / 8) * (PROMPT_STEP_FRAGMENTS * 128) + eighth % PROMPT_STEP_FRAGMENTS * 128 +
-           row % 8 * 16 + at % 16;
+           prompt_place_in_fragment(row, at);
 }
 
 /* ---- the warp that copies ---- */
@@ -152,9 +158,8 @@ DEVICE uint32_t prompt_wait_for(Prompter &self, const PromptTile &tile) {
     return 1;
 }
 
-/* Weights come before the wait. J: see prompt_product.cuh; where a warp has one column of ids only those that live are copied. 1: the
-   launch is given up. */
-template <uint32_t J> DEVICE uint32_t prompt_load_product(PromptLoader &loader, const PromptTile &tile) {
+/* Weights come before the wait. EIGHTS: see prompt_product.cuh. 1: the launch is given up. */
+template <uint32_t EIGHTS> DEVICE uint32_t prompt_load_product(PromptLoader &loader, const PromptTile &tile) {
     Prompter &self = loader.self;
     const mgv__decode_product &shape = prompt_shape(self, tile.kind);
     const uint32_t first = tile.unit * MGV__PROMPT_BLOCKS, blocks = mgv__min_u32(shape.blocks - first, MGV__PROMPT_BLOCKS);
@@ -163,7 +168,7 @@ template <uint32_t J> DEVICE uint32_t prompt_load_product(PromptLoader &loader, 
     const uint8_t *const weights = self.d.weights + shape.weights + tile.layer * self.d.layer_bytes +
                                    (uint64_t)first * shape.slices * MGV__DECODE_SLICE_BYTES;
     const uint8_t *const rows = (const uint8_t *)x + (uint64_t)tile.block * (1 + shape.split) * steps * PROMPT_PART;
-    const uint32_t part = J == 1 ? mgv__ceil_div(tile.live, 8) * (PROMPT_STEP_FRAGMENTS * 256) : PROMPT_PART; /* bytes of rows */
+    const uint32_t part = EIGHTS * (PROMPT_STEP_FRAGMENTS * 256); /* bytes of rows */
 #pragma unroll 1
     for (uint32_t step = 0; step < steps; step++) {
         if (!prompt_take_stage(loader, tile)) return 1;
@@ -214,12 +219,12 @@ DEVICE uint32_t prompt_load_attention(PromptLoader &loader, const PromptTile &ti
 }
 
 /* What is on its way when all is done or given up lands before shared memory goes away. */
-template <uint32_t J> DEVICE void prompt_loader_role(PromptMemory *shared, const mgv__prompt_arguments &arguments) {
+template <uint32_t EIGHTS> DEVICE void prompt_loader_role(PromptMemory *shared, const mgv__prompt_arguments &arguments) {
     PromptLoader loader = {Prompter(shared, arguments), 0};
     Prompter &self = loader.self;
     prompt_each_tile(self, [&](const PromptTile &tile) {
         if (tile.kind == MGV__PROMPT_EMBED) return 0u;
-        return tile.kind == MGV__PROMPT_ATTENTION ? prompt_load_attention(loader, tile) : prompt_load_product<J>(loader, tile);
+        return tile.kind == MGV__PROMPT_ATTENTION ? prompt_load_attention(loader, tile) : prompt_load_product<EIGHTS>(loader, tile);
     });
 #pragma unroll 1
     for (uint32_t left = loader.used; left > 0; left--) {
