@@ -2,9 +2,9 @@
 
    It multiplies the decoder's own packed weights: A of m16n8k16 there, a warp's A of m64k16 here, and 128 ids are the columns of B. The
    work is a list of tiles, in an order in which each waits for earlier ones alone, and CTA i of n has every n-th; a counter for each
-   operation and block of 128 ids says how many of its tiles are done. What a row gives hangs neither on its place in a tile nor on the rows beside it: columns of
-   B are apart, K goes in one order, keys are taken in blocks of 64 from the first one on, and a block of which a row has nothing leaves it
-   as it was.
+   operation and block of 128 ids says how many of its tiles are done. What a row gives hangs neither on its place in a tile nor on the
+   rows beside it: columns of B are apart, K goes in one order, keys are taken in blocks of 64 from the first one on, and a block of which
+   a row has nothing leaves it as it was.
 
    A second kernel is for few ids; which of the two a row goes through, it does not know either.
 
