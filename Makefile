@@ -195,7 +195,7 @@ $(eval $(call share,card,$(call without,TEXT,$(DRIVING)),-isystem tests/machine/
 $(eval $(call share,text_card,$(call with,TEXT,$(DRIVING)),-isystem tests/machine/include,TEXT CUDA NO_CUDART))
 
 $(patsubst %,$(BUILD)/whole/%.o,plain text plan text_plan card text_card): $(BUILD)/whole/megavit.h
-	$(COMPILE) -DMEGAVIT_IMPLEMENTATION -c -x c $< -o $@
+	$(COMPILE_TEST) -DMEGAVIT_IMPLEMENTATION -c -x c $< -o $@
 $(BUILD)/whole/megavit.h $(BUILD)/declared/megavit.h: megavit.h tests/declare
 	@mkdir -p $(@D)
 	tests/declare $< $(notdir $(@D)) > $@
