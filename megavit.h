@@ -4314,13 +4314,6 @@ static mgv_result mgv__read_refused(const mgv__field *field, void *target, char 
     if (*value == 'f') return MGV_OK;
     return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is set; there is no such step", file, field->key);
 }
-/* transformers, create_causal_mask: where this is false each id would see those behind it, too. */
-static mgv_result mgv__read_causal(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
-    (void)target;
-    if (*value == 't') return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not true; only models whose ids see none behind them are run", file,
-                     field->key);
-}
 /* Layer numbers: an array of ascending integers below `most`, at most `room` of them. */
 static mgv_result mgv__read_layers(const mgv__field *field, uint32_t *layers, uint32_t room, uint32_t *count, char *value, const char *file,
                                    mgv_error *error) {
@@ -4852,6 +4845,13 @@ static mgv_result mgv__read_layer_types(const mgv__field *field, void *target, c
     return MGV_OK;
 }
 
+/* transformers, create_causal_mask: where this is false each id would see those behind it, too. */
+static mgv_result mgv__read_causal(const mgv__field *field, void *target, char *value, const char *file, mgv_error *error) {
+    (void)target;
+    if (*value == 't') return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: %s is not true; only models whose ids see none behind them are run", file,
+                     field->key);
+}
 static const mgv__field mgv__language_fields[] = { /* transformers, Qwen3Config and Qwen3VLTextConfig */
     {"vocab_size", mgv__read_integer, offsetof(mgv__config, vocabulary), 1, 16777216},
     {"hidden_size", mgv__read_integer, offsetof(mgv__config, hidden), 1, 16384},
