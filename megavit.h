@@ -1188,7 +1188,8 @@ typedef struct mgv_generate_desc {
 } mgv_generate_desc;
 /* *count: ids that were chosen, also where an error ends it: those are appended. *stopped: the last of them is a stop, which is not
    appended. Fewer than id_capacity without a stop: the session is full. Blocks; mgv_session_cancel ends it behind the id under way, with
-   MGV_ERROR_CANCELLED. */
+   MGV_ERROR_CANCELLED. MGV_ERROR_TIMEOUT: a GPU has not come to its end for ten minutes; until it does, appending to the session, saving
+   and restoring it are MGV_ERROR_BUSY, and its destruction waits. */
 MEGAVIT_API mgv_result mgv_session_generate(mgv_session *session, const mgv_generate_desc *desc, uint32_t *count, int32_t *stopped,
                                             mgv_error *error);
 
@@ -17982,7 +17983,7 @@ typedef struct mgv__decoder_state {
     uint8_t *prompt_block;               /* device: a prompt's buffers, then its ids, picture rows, rotary */
     uint8_t *prompt_upload, *prompt_pinned; /* of those three: there, and on the host */
     uint32_t prompt_rows;                /* ids of a launch at most */
-    int32_t overdue;                     /* a launch that nobody waits for any more may still be under way */
+    int32_t overdue;                     /* a launch that nobody waits for any more, its own or another's, may use it until `done` */
     mgv__kernel_status *prompt_status;   /* pinned */
     mgv__prompt_arguments prompt;
 } mgv__decoder_state;
@@ -18346,12 +18347,20 @@ static mgv_result mgv__decoder_launch(mgv__decoder_state *state, cudaKernel_t ke
     return MGV_OK;
 }
 
-/* The state's pinned memory may be filled in for a launch. */
+/* No launch uses the state's memory, on the card or pinned. */
 static mgv_result mgv__decoder_ready(mgv__decoder_state *state, mgv_error *error) {
     if (state->overdue && state->decoder->calls->EventQuery(state->done) == cudaErrorNotReady)
         return mgv__fail(error, MGV_ERROR_BUSY, "the decoder's launch before, which took too long, is still under way");
     state->overdue = 0;
     return MGV_OK;
+}
+/* Nobody waits any more for the launch of `state`, which `member` has a part in: its own event tells when it has ended, for `state` may be
+   closed before. Where that cannot be, the launch, which is told to end, is waited for. */
+static void mgv__decoder_leave(const mgv__decoder_state *state, mgv__decoder_state *member) {
+    const mgv__cuda_calls *calls = state->decoder->calls;
+    member->overdue = 1;
+    if (member != state && calls->EventRecordWithFlags(member->done, state->stream, cudaEventRecordDefault) != cudaSuccess)
+        calls->StreamSynchronize(state->stream);
 }
 /* What was enqueued of a launch that could not be started as a whole comes to its end: the next one is not told of it, and fills in what
    it reads. */
@@ -20556,8 +20565,20 @@ static void mgv__session_gpu_close(mgv_session *session) {
     mgv__gpu gpu;
     mgv__gpu_thread thread;
     mgv__decoder_enter(session->engine->decoder, &gpu, &thread, NULL);
+    while (mgv__decoder_ready(session->gpu, NULL) == MGV_ERROR_BUSY) mgv__sleep(); /* on another session's stream it may be */
     mgv__decoder_close(session->gpu);
     mgv__gpu_leave(&gpu, &thread);
+}
+
+static mgv_result mgv__session_gpu_ready(const mgv_session *session, mgv_error *error) {
+    mgv__gpu gpu;
+    mgv__gpu_thread thread;
+    mgv_result result;
+    if (!session->gpu->overdue) return MGV_OK;
+    result = mgv__decoder_enter(session->gpu->decoder, &gpu, &thread, error);
+    if (result == MGV_OK) result = mgv__decoder_ready(session->gpu, error);
+    mgv__gpu_leave(&gpu, &thread);
+    return result;
 }
 
 static void mgv__session_gpu_failed(mgv_session *session) {
@@ -20663,7 +20684,7 @@ static void mgv__session_gpu_work(mgv_session *session) {
         return;
     }
     mgv__session_describe(session);
-    result = mgv__decoder_ready(session->gpu, &append->error);
+    result = mgv__session_gpu_ready(session, &append->error);
     if (result == MGV_OK)
         result = append->step ? mgv__session_gpu_step(session, &append->error) : mgv__session_gpu_block(session, &append->error);
     if (result != MGV_OK) {
@@ -21065,7 +21086,7 @@ static mgv_result mgv__generate_wait(mgv_session *const *group, uint32_t count, 
         waited += mgv__lap_ms(&looked);
         if (waited >= (double)state->decoder->wait_ms) {
             *(volatile uint32_t *)state->cancel = 1;
-            state->overdue = 1;
+            for (i = 0; i < count; i++) mgv__decoder_leave(state, group[i]->gpu);
             return mgv__fail(error, MGV_ERROR_TIMEOUT, "the decoder's launch has not ended after %u ms",
                              (uint64_t)state->decoder->wait_ms);
         }
@@ -21081,7 +21102,7 @@ static mgv_result mgv__generate_launch(mgv_session *const *group, uint32_t count
     mgv__gpu_thread thread;
     uint32_t i;
     mgv_result result = mgv__decoder_enter(state->decoder, &gpu, &thread, error);
-    if (result == MGV_OK) result = mgv__decoder_ready(state, error);
+    for (i = 0; i < count && result == MGV_OK; i++) result = mgv__decoder_ready(group[i]->gpu, error);
     for (i = 0; i < count && result == MGV_OK; i++) mgv__generate_describe(group[i], state, i, count, &launched[i]);
     if (result == MGV_OK) result = mgv__decoder_start(state, launched, count, error);
     if (result == MGV_OK) result = mgv__generate_wait(group, count, error);
@@ -21272,6 +21293,15 @@ static mgv_result mgv__session_gpu_copy(const mgv_session *session, uint16_t buf
 }
 #endif
 
+/* The session may be saved, or become another one: it is idle, and so is the card where its keys and values are. */
+static mgv_result mgv__session_rests(const mgv_session *session, const char *call, mgv_error *error) {
+    mgv_result result = mgv__session_idle(session, call, error);
+#ifdef MGV__SESSION_GPU
+    if (result == MGV_OK && session->gpu) result = mgv__session_gpu_ready(session, error);
+#endif
+    return result;
+}
+
 /* Copies keys or values between the session and a file, head by head, as the file has no room for ids to come. */
 static mgv_result mgv__session_copy_cache(const mgv_session *session, uint16_t buffer, unsigned char *file, uint32_t position, int save,
                                           mgv_error *error) {
@@ -21306,7 +21336,7 @@ MEGAVIT_API mgv_result mgv_session_save(const mgv_session *session, void *file, 
     mgv__hash hash;
     mgv_result result;
     mgv__clear_error(error);
-    result = mgv__session_idle(session, "mgv_session_save", error);
+    result = mgv__session_rests(session, "mgv_session_save", error);
     if (result != MGV_OK) return result;
     head = mgv__session_head(session, session->position, session->has_logits);
     if (!file || capacity < head.bytes)
@@ -21367,7 +21397,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
     mgv__hash hash;
     mgv_result result;
     mgv__clear_error(error);
-    result = mgv__session_idle(session, "mgv_session_restore", error);
+    result = mgv__session_rests(session, "mgv_session_restore", error);
     if (result != MGV_OK) return result;
     if (!file || bytes < sizeof head) return mgv__fail(error, MGV_ERROR_FORMAT, "no session file: %u bytes", file ? bytes : 0);
     memcpy(&head, file, sizeof head);

@@ -6,7 +6,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-enum { FAKE_MAX_BLOCKS = 64, FAKE_EVENTS = 16, FAKE_NODES = 16, FAKE_OTHERS = 2 };
+enum { FAKE_MAX_BLOCKS = 64, FAKE_EVENTS = 16, FAKE_STREAMS = 16, FAKE_NODES = 16, FAKE_OTHERS = 2 };
 typedef enum fake_kind { FAKE_DEVICE_MEMORY = 1, FAKE_PINNED_MEMORY } fake_kind;
 
 typedef struct fake_block {
@@ -44,6 +44,7 @@ typedef struct fake_cuda {
     int fail_from;
     const char *fail_name;     /* or: every call of this name fails */
     cudaError_t fail_code;
+    cudaEvent_t fail_record;   /* recording this event fails */
     const char *failed;        /* the name of the last call that failed */
     int no_driver_function;    /* cuTensorMapEncodeTiled is not there */
     int refuse_maps;           /* it refuses every tensor map */
@@ -53,6 +54,9 @@ typedef struct fake_cuda {
     size_t description_bytes;
     int copying;               /* Memcpy of what is not pinned returned, and its last bytes may still be on their way to the device */
     int held;                  /* what is on the stream has not been done yet: events are not ready */
+    void (*late)(void);        /* what the last launch does when it is done; until then its stream alone is held; NULL: nothing */
+    int late_looks;            /* at events behind it until then; 0: any number */
+    cudaStream_t launched_on;
     uint32_t *abort_word;      /* of the last launch */
     uint32_t aborted;          /* how the kernel ends, mgv__kernel_status.aborted */
     enum cudaStreamCaptureStatus capture; /* in the global mode */
@@ -60,7 +64,9 @@ typedef struct fake_cuda {
     fake_graph *graph;         /* that is being captured, or NULL */
     fake_block blocks[FAKE_MAX_BLOCKS];
     int events[FAKE_EVENTS];   /* 1: made and not destroyed */
-    int libraries, streams;
+    cudaStream_t recorded_on[FAKE_EVENTS];
+    int streams[FAKE_STREAMS]; /* as events */
+    int libraries;
     uint32_t launches;
     int unwatched;             /* launches behind which nothing was recorded or waited for */
     unsigned int grid;         /* blocks of the last launch */
@@ -113,10 +119,19 @@ static inline cudaError_t fake_release(void *memory, fake_kind kind) {
 }
 /* Everything that is allocated, made or loaded and not given back. */
 static inline int fake_alive(void) {
-    int i, alive = fake.libraries + fake.streams;
+    int i, alive = fake.libraries;
     for (i = 0; i < FAKE_MAX_BLOCKS; i++) alive += fake.blocks[i].kind != 0;
     for (i = 0; i < FAKE_EVENTS; i++) alive += fake.events[i];
+    for (i = 0; i < FAKE_STREAMS; i++) alive += fake.streams[i];
     return alive;
+}
+
+/* The launch that was held is done. */
+static inline void fake_end_late(void) {
+    void (*const late)(void) = fake.late;
+    fake.late = NULL;
+    fake.held = 0;
+    late();
 }
 
 /* A call that a capture forbids to threads that have not said that they know better. */
@@ -238,9 +253,10 @@ static cudaError_t fake_EventDestroy(cudaEvent_t event) {
     return cudaSuccess;
 }
 static cudaError_t fake_EventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
-    (void)stream;
     FAKE_CALL("EventRecordWithFlags");
     assert_int_equal(*(int *)(void *)event, 1);
+    if (event == fake.fail_record) return fake.fail_code;
+    fake.recorded_on[(int *)(void *)event - fake.events] = stream;
     assert_int_equal(flags, fake_node_of(FAKE_RECORD) ? cudaEventRecordExternal : cudaEventRecordDefault);
     fake.unwatched = 0;
     return cudaSuccess;
@@ -257,23 +273,30 @@ static cudaError_t fake_EventQuery(cudaEvent_t event) {
     FAKE_CALL("EventQuery");
     assert_int_equal(*(int *)(void *)event, 1);
     if (fake_ends_the_capture()) return cudaErrorStreamCaptureUnsupported;
+    if (fake.late && fake.recorded_on[(int *)(void *)event - fake.events] != fake.launched_on) return cudaSuccess;
+    if (fake.late && fake.late_looks && --fake.late_looks == 0) fake_end_late();
     return fake.held ? cudaErrorNotReady : cudaSuccess;
 }
 static cudaError_t fake_StreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
+    int i;
     FAKE_CALL("StreamCreateWithFlags");
     assert_int_equal(flags, cudaStreamNonBlocking); /* it is to wait for no other */
-    fake.streams++;
-    *stream = (cudaStream_t)(void *)&fake.streams;
+    for (i = 0; i < FAKE_STREAMS && fake.streams[i]; i++) continue;
+    assert_true(i < FAKE_STREAMS);
+    fake.streams[i] = 1;
+    *stream = (cudaStream_t)(void *)&fake.streams[i];
     return cudaSuccess;
 }
 static cudaError_t fake_StreamDestroy(cudaStream_t stream) {
-    assert_ptr_equal(stream, &fake.streams);
-    fake.streams--;
+    int *made = (int *)(void *)stream;
+    assert_int_equal(*made, 1);
+    *made = 0;
     return cudaSuccess;
 }
 static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
     FAKE_CALL("StreamSynchronize");
-    assert_true(!stream || stream == (cudaStream_t)(void *)&fake.streams);
+    if (stream) assert_int_equal(*(int *)(void *)stream, 1);
+    if (fake.late && stream == fake.launched_on) fake_end_late();
     fake.copying = 0;
     fake.unwatched = 0;
     return cudaSuccess;
@@ -362,6 +385,7 @@ static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const 
     assert_false(fake.copying);
     assert_true(config->gridDim.x <= (unsigned int)fake.multiprocessors);
     fake.grid = config->gridDim.x;
+    fake.launched_on = config->stream;
     fake.launches++;
     fake.unwatched++;
     node = fake_node_of(FAKE_LAUNCH);

@@ -698,6 +698,89 @@ static void test_no_progress(void **state) {
     end(&f);
 }
 
+/* A launch that is told to the card and comes to its work later: what it uses is still there then. */
+static mgv__decode_arguments begun;
+static int done_late;
+static void begin_late(const void *argument) { memcpy((void *)&begun, argument, sizeof begun); }
+static void end_late(void) {
+    uint32_t i;
+    for (i = 0; i < begun.sessions; i++) assert_true(fake_find(begun.session[i].keys, 1) && fake_find(begun.session[i].logits, 1));
+    decoder_kernel(&begun);
+    done_late = 1;
+}
+/* Several sessions have a launch that nobody waits for any more: each of them starts none and keeps what it has until it has ended,
+   and one that is closed, the launch's own or another, waits for it. Where that cannot be written down, generate waits. */
+static void overdue_together(int closed, int unrecorded) {
+    enum { TEXTS = 3 };
+    fixture f;
+    mgv_session *sessions[TEXTS];
+    mgv_generate_desc descs[TEXTS];
+    uint32_t ids[MOST_IDS], made[TEXTS][8], counts[TEXTS], i;
+    float kept[MOST_IDS];
+    int32_t stopped[TEXTS];
+    uint64_t bytes;
+    unsigned char *file;
+    rule_ids(ids, kept, MOST_IDS);
+    begin(&f, &small, 100, 0);
+    f.engine->decoder->wait_ms = 3;
+    memset(descs, 0, sizeof descs);
+    for (i = 0; i < TEXTS; i++) {
+        sessions[i] = f.session;
+        if (i > 0) assert_int_equal(make_session(f.engine, 100, 0, &sessions[i], &f.error), MGV_OK);
+        assert_int_equal(append(sessions[i], ids, 3 + i, &f.error), MGV_OK);
+        descs[i].ids = made[i];
+        descs[i].id_capacity = 8;
+    }
+    assert_int_equal(mgv_session_saved_bytes(sessions[2], &bytes, &f.error), MGV_OK);
+    file = (unsigned char *)malloc((size_t)bytes);
+    assert_non_null(file);
+    assert_int_equal(mgv_session_save(sessions[2], file, bytes, &f.error), MGV_OK);
+    done_late = 0;
+    fake.kernel = begin_late;
+    fake.late = end_late;
+    fake.late_looks = 0;
+    fake.held = 1;
+    if (unrecorded) fake.fail_record = sessions[1]->gpu->done;
+    assert_int_equal(mgv_sessions_generate(sessions, descs, TEXTS, counts, stopped, &f.error), MGV_ERROR_TIMEOUT);
+    fake.fail_record = NULL;
+    fake.kernel = decoder_kernel;
+    assert_non_null(strstr(f.error.message, "session 0: the decoder's launch has not ended after 3 ms"));
+    assert_int_equal(done_late, unrecorded);
+    for (i = 0; i < TEXTS && !unrecorded; i++) {
+        const uint32_t launches = fake.launches;
+        assert_int_equal(mgv_session_step(sessions[i], ids[3 + i], &f.error), MGV_ERROR_BUSY);
+        assert_non_null(strstr(f.error.message, "is still under way"));
+        assert_int_equal(append(sessions[i], ids + 3 + i, 2, &f.error), MGV_ERROR_BUSY);
+        assert_int_equal(mgv_session_restore(sessions[i], file, bytes, &f.error), MGV_ERROR_BUSY);
+        assert_int_equal(mgv_session_save(sessions[i], file, bytes, &f.error), MGV_ERROR_BUSY);
+        assert_int_equal(fake.launches, launches);
+        assert_true(sessions[i]->position == 3 + i && !sessions[i]->has_logits && counts[i] == 0);
+    }
+    assert_int_equal(done_late, unrecorded);
+    fake.late_looks = 3;
+    mgv_session_destroy(sessions[closed]);
+    assert_int_equal(done_late, 1);
+    for (i = 0; i < TEXTS; i++) {
+        if (i == (uint32_t)closed) continue;
+        assert_int_equal(mgv_session_step(sessions[i], ids[3 + i], &f.error), MGV_OK);
+        check_logits(sessions[i], kept, 4 + i);
+        assert_int_equal(mgv_session_restore(sessions[i], file, bytes, &f.error), MGV_OK);
+        check_logits(sessions[i], kept, 5);
+        if (i > 0) mgv_session_destroy(sessions[i]);
+    }
+    if (closed == 0) f.session = NULL;
+    free(file);
+    end(&f);
+}
+static void test_overdue_together(void **state) {
+    int closed;
+    (void)state;
+    for (closed = 0; closed < 3; closed++) {
+        overdue_together(closed, 0);
+        overdue_together(closed, 1);
+    }
+}
+
 /* A kernel that gives up names what it waited for; logits that are no numbers are an error; the next launch is right. */
 static void test_bad_ends(void **state) {
     fixture f;
@@ -954,7 +1037,7 @@ int main(void) {
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_pictures), cmocka_unit_test(test_picture_rows), cmocka_unit_test(test_picture_rows_on_the_card),
         cmocka_unit_test(test_under_way),
-        cmocka_unit_test(test_no_progress),
+        cmocka_unit_test(test_no_progress), cmocka_unit_test(test_overdue_together),
         cmocka_unit_test(test_bad_ends),
         cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_without_memory), cmocka_unit_test(test_refused_cards),
         cmocka_unit_test(test_refused_models), cmocka_unit_test(test_current_device)};
