@@ -15586,11 +15586,12 @@ enum { MGV__DECODE_FEW = 4 };
 typedef struct mgv__decode_kernel {
     const char *name[2];
     uint32_t group_heads, slices;
+    double bandwidth; /* bytes a microsecond of all multiprocessors that it comes to between waits, on an H200 */
 } mgv__decode_kernel;
 static const mgv__decode_kernel mgv__decode_kernels[] = {
-    {{"megavit_decode_12_2_sm_90a", "megavit_decode_few_12_2_sm_90a"}, 2, 12},
-    {{"megavit_decode_24_2_sm_90a", "megavit_decode_few_24_2_sm_90a"}, 2, 24},
-    {{"megavit_decode_32_4_sm_90a", "megavit_decode_few_32_4_sm_90a"}, 4, 32}};
+    {{"megavit_decode_12_2_sm_90a", "megavit_decode_few_12_2_sm_90a"}, 2, 12, 3.5e6},
+    {{"megavit_decode_24_2_sm_90a", "megavit_decode_few_24_2_sm_90a"}, 2, 24, 3.5e6},
+    {{"megavit_decode_32_4_sm_90a", "megavit_decode_few_32_4_sm_90a"}, 4, 32, 2.55e6}};
 
 /* Operation `number` of this kind and layer, counted from 0: every language model has those that are asked for. */
 static const mgv__op *mgv__decode_op(const mgv__program *program, mgv__op_kind kind, int32_t layer, uint32_t number) {
@@ -15685,20 +15686,19 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
 
    Steps of a layer wait for each other: each begins a hand-off behind the one before, when words of all CTAs are there, while the stream
    of weights goes on until the rings are full. So a product takes its bytes at memory's rate, or the hand-off and then what the rings do
-   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200, within 20% at 1
-   to 4 sessions of 0.6B and 1 of 8B, positions 1 to 4,000 (8 sessions give up to a quarter less than it says, of 8B a third): so the rate
-   is what streams come to between waits, not the 4.5 TB/s of one that nothing stops. */
+   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200, within 14% at 1
+   to 8 sessions of 0.6B and 1.7B and 1 of 8B, positions 1 to 4,000: so the rate is what streams come to between waits, not the 4.5 TB/s of
+   one that nothing stops. */
 
 enum { MGV__DECODE_LAUNCH_STEPS = 64 }; /* ids of a launch at most: the card is not taken for long */
 
 typedef struct mgv__decode_rates {
-    double bandwidth;     /* bytes a microsecond of all multiprocessors; */
-    double each;          /* of one, words and keys too */
-    double handoff;       /* microseconds, without the words' own time */
-    double unit, round;   /* of attention: of a unit, and of so many of its keys */
+    double each, words;   /* bytes a microsecond of one multiprocessor: streams, and words */
+    double handoff, many; /* microseconds, without the words' own time; and so much more in the kernel for any launch */
+    double round;         /* of attention: of so many of a unit's keys */
     double join, choice;
 } mgv__decode_rates;
-static const mgv__decode_rates mgv__decode_h200 = {2.9e6, 4e4, 3.2, 2.0, 2.0, 1.0, 8.0};
+static const mgv__decode_rates mgv__decode_h200 = {4e4, 2.3e4, 2.0, 1.8, 1.75, 0.38, 6.5};
 enum { MGV__DECODE_ROUND_KEYS = 64 };
 
 typedef struct mgv__decode_cost {
@@ -15727,7 +15727,7 @@ static void mgv__decode_add_product(mgv__decode_cost *k, uint32_t kind, const ch
     step.busiest = mgv__ceil_div(p->blocks, k->ctas);
     step.weight_bytes = (uint64_t)p->blocks * p->slices * MGV__DECODE_SLICE_BYTES;
     step.stream_us = (double)step.weight_bytes / k->info->bandwidth * 1e6;
-    step.wait_us = k->info->handoff_us + (double)(words * 8 * k->sessions) / mgv__decode_h200.each;
+    step.wait_us = k->info->handoff_us + (double)(words * 8 * k->sessions) / mgv__decode_h200.words;
     rest = (double)step.weight_bytes - (double)k->info->ring_bytes;
     step.us = step.wait_us + (rest > 0 ? rest / k->info->bandwidth * 1e6 : 0);
     if (step.us < step.stream_us) step.us = step.stream_us;
@@ -15745,7 +15745,7 @@ static void mgv__decode_add_attention(mgv__decode_cost *k) {
     step.cache_bytes = (uint64_t)k->sessions * keys * k->a->key_heads * MGV__DECODE_HEAD_DIM * 4;
     step.stream_us = (double)step.cache_bytes / k->info->bandwidth * 1e6;
     step.wait_us = k->info->handoff_us;
-    step.us = step.busiest * (r->unit + r->round * mgv__ceil_div(mgv__min_u32(keys, length), MGV__DECODE_ROUND_KEYS));
+    step.us = step.busiest * r->round * mgv__ceil_div(mgv__min_u32(keys, length), MGV__DECODE_ROUND_KEYS);
     step.us = step.wait_us + (step.us < step.stream_us ? step.stream_us : step.us);
     mgv__decode_add_step(k, &step);
     if (segments == 1) return;
@@ -15773,6 +15773,7 @@ static mgv_result mgv__decode_schedule(const mgv_model *model, const mgv_decode_
     mgv__decode_plan plan;
     mgv__decode_cost k;
     const mgv__decode_arguments *a = &plan.arguments;
+    const mgv__decode_kernel *kernel;
     double each;
     mgv_result result;
     memset(&k, 0, sizeof k);
@@ -15789,12 +15790,13 @@ static mgv_result mgv__decode_schedule(const mgv_model *model, const mgv_decode_
     k.steps = steps;
     k.capacity = steps ? step_capacity : 0;
     k.info = info;
-    info->kernel = mgv__decode_kernel_for(plan.config)->name[info->sessions <= MGV__DECODE_FEW];
+    kernel = mgv__decode_kernel_for(plan.config);
+    info->kernel = kernel->name[info->sessions <= MGV__DECODE_FEW];
     info->launch_ids = MGV__DECODE_LAUNCH_STEPS;
     info->ring_bytes = (uint64_t)k.ctas * MGV__DECODE_STAGES * MGV__DECODE_STAGE_BYTES;
     each = k.ctas * mgv__decode_h200.each;
-    info->bandwidth = (each < mgv__decode_h200.bandwidth ? each : mgv__decode_h200.bandwidth) * 1e6;
-    info->handoff_us = mgv__decode_h200.handoff;
+    info->bandwidth = (each < kernel->bandwidth ? each : kernel->bandwidth) * 1e6;
+    info->handoff_us = mgv__decode_h200.handoff + (info->sessions <= MGV__DECODE_FEW ? 0 : mgv__decode_h200.many);
     mgv__decode_add_product(&k, MGV__PRODUCT_QKV, "qkv", a->width / 2);
     mgv__decode_add_attention(&k);
     mgv__decode_add_product(&k, MGV__PRODUCT_OUT, "out", (uint64_t)a->heads * (MGV__DECODE_HEAD_DIM / 2));
