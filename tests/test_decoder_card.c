@@ -748,11 +748,11 @@ static void overdue_together(int closed, int unrecorded) {
     assert_int_equal(done_late, unrecorded);
     for (i = 0; i < TEXTS && !unrecorded; i++) {
         const uint32_t launches = fake.launches;
+        assert_int_equal(mgv_session_restore(sessions[i], file, bytes, &f.error), MGV_ERROR_BUSY);
+        assert_int_equal(mgv_session_save(sessions[i], file, bytes, &f.error), MGV_ERROR_BUSY);
         assert_int_equal(mgv_session_step(sessions[i], ids[3 + i], &f.error), MGV_ERROR_BUSY);
         assert_non_null(strstr(f.error.message, "is still under way"));
         assert_int_equal(append(sessions[i], ids + 3 + i, 2, &f.error), MGV_ERROR_BUSY);
-        assert_int_equal(mgv_session_restore(sessions[i], file, bytes, &f.error), MGV_ERROR_BUSY);
-        assert_int_equal(mgv_session_save(sessions[i], file, bytes, &f.error), MGV_ERROR_BUSY);
         assert_int_equal(fake.launches, launches);
         assert_true(sessions[i]->position == 3 + i && !sessions[i]->has_logits && counts[i] == 0);
     }
