@@ -172,7 +172,7 @@ CARD_TESTS := $(call defining,CUDA)
 $(CARD_TESTS:tests/%.c=$(BUILD)/tests/%): private CUDA_CFLAGS := -isystem tests/machine/include
 
 # Test programs that call the header's insides share one compiled implementation for each set of macros, which takes ten times as long to
-# compile as a test; what they include is the same header without bodies (tests/declare). ALONE: what sets macros of its own; ALONE=% for all.
+# compile as a test; what they include is the same header without bodies (tests/declare). ALONE: what sets macros of its own.
 ALONE ?= cpu_plain cpu_sgemm no_stdio clock toy threads_faults card_pipeline card_validate card_generate
 SHARING := $(filter-out $(ALONE:%=tests/test_%.c),$(call defining,IMPLEMENTATION))
 with = $(filter $(call defining,$(1)),$(2))
@@ -252,7 +252,7 @@ COVERED := $(TEST_SOURCES:tests/%.c=build/coverage/tests/%) build/coverage/megav
 coverage:
 	@rm -rf build/coverage/profile && mkdir -p -m 777 build/coverage/profile
 	@umask 0; status=0; LLVM_PROFILE_FILE=$(CURDIR)/build/coverage/profile/%4m.profraw $(MAKE) --no-print-directory test BUILD=build/coverage CC=$(CLANG) \
-	  CFLAGS="-O1 -g -fprofile-instr-generate -fcoverage-mapping" TEST_SCRIPTS= EXAMPLES= ALONE=% || status=1; \
+	  CFLAGS="-O1 -g -fprofile-instr-generate -fcoverage-mapping" TEST_SCRIPTS= EXAMPLES= || status=1; \
 	$(LLVM_PROFDATA) merge -sparse -o build/coverage/all.profdata build/coverage/profile/*.profraw && \
 	$(PYTHON) tests/coverage.py $(SINCE:%=--since=%) $(LLVM_COV) build/coverage/all.profdata build/coverage/missed.txt $(COVERED) && exit $$status
 
