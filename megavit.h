@@ -1252,7 +1252,7 @@ enum {
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
     MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest; */
     MGV__KERNEL_WIDE_HEAD_DIM = 128,    /* of wide heads, which have a kernel of their own: two boxes of 64, */
-    MGV__WIDE_KEYS = 80,                /* and so many keys at a time: 96 would fit a stage, but not a thread's registers */
+    MGV__WIDE_KEYS = 64,                /* and so many keys at a time: 96 would fit a stage, but not a thread's registers */
     MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
     MGV__MAX_SHARED_BYTES = 227 * 1024,
     /* With which a CTA starts, a multiple of eight a thread of the 65,536 of a multiprocessor: its warpgroups share out no more than

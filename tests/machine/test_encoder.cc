@@ -930,7 +930,7 @@ static void test_sizes(unsigned seeds) {
     test_encoder_replay(sizes_shape(mixed, 600), seeds);
 }
 
-/* Heads of more than 96 columns, whose keys come in blocks of 80, in the kernel that has only those: heads that end within their second
+/* Heads of more than 96 columns, whose keys come in blocks of 64, in the kernel that has only those: heads that end within their second
    box, an odd number of them; pictures of one block, of whole ones, of one key more; of one size and of any, with rotary positions and
    without, in windows, under a pooling head. */
 static MicroShape wide_shape(MicroShape shape, uint32_t heads = 2, uint32_t head_dim = 128) {
@@ -939,7 +939,7 @@ static MicroShape wide_shape(MicroShape shape, uint32_t heads = 2, uint32_t head
     return shape;
 }
 static void test_wide_numbers(void) {
-    test_encoder_arithmetic(wide_shape(sizes_shape("9x15 8x10 1x1 1x81", 400), 3), 2);
+    test_encoder_arithmetic(wide_shape(sizes_shape("9x15 8x8 1x1 1x65", 400), 3), 2);
     MicroShape online = wide_shape({136, 8, 0, 72, 1, 3, 4, 2, 1, 2, NO_POLL_LIMIT, THROUGHPUT, true}); /* 289 tokens */
     test_encoder_arithmetic(online, 1);
     MicroShape windows = wide_shape(qwen_shape("qwen2.5", "10x14 6x6", 200));
@@ -948,8 +948,8 @@ static void test_wide_numbers(void) {
 static void test_wide_heads(unsigned seeds) {
     test_wide_numbers();
     for (const uint32_t head_dim : {104u, 112u, 120u}) test_encoder_arithmetic(wide_shape(sizes_shape("9x15 5x5", 200), 2, head_dim), 1);
-    const char *const mixed = "3x5 1x1 9x15 15x16 2x3 8x10"; /* tiles of queries over four pictures; three whole blocks, one */
-    test_sizes_alone(wide_shape(sizes_shape(mixed, 600)), {"3x5", "1x1", "9x15", "15x16", "2x3", "8x10"}, {15, 1, 135, 240, 6, 80});
+    const char *const mixed = "3x5 1x1 9x15 12x16 2x3 8x8"; /* tiles of queries over four pictures; three whole blocks, one */
+    test_sizes_alone(wide_shape(sizes_shape(mixed, 600)), {"3x5", "1x1", "9x15", "12x16", "2x3", "8x8"}, {15, 1, 135, 192, 6, 64});
     MicroShape head = wide_shape(sizes_shape(mixed, 600));
     head.head = true;
     head.layers = 1;

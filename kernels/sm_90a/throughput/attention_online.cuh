@@ -1,5 +1,5 @@
 /* megavit: attention of 128 queries of one head, for any number of tokens and heads of up to 128 columns. Keys and values come in blocks of
-   128, those of wide heads in blocks of 80; a row's maximum and sum run along, and what has been added up is
+   128, those of wide heads in blocks of 64; a row's maximum and sum run along, and what has been added up is
    rescaled when the maximum grows (Milakov, Gimelshein 2018). Keys are taken in order, so a row's bits depend on its image only.
 
    A head is taken as 64 columns and, for REST 16, 32 or 64, as many behind them; columns beyond the head are zero in shared memory. A math
