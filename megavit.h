@@ -1252,7 +1252,7 @@ enum {
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
     MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest; */
     MGV__KERNEL_WIDE_HEAD_DIM = 128,    /* of wide heads, which have a kernel of their own: two boxes of 64, */
-    MGV__WIDE_KEYS = 64,                /* and so many keys at a time: 96 would fit a stage, but not a thread's registers */
+    MGV__WIDE_KEYS = 64,                /* and so many keys at a time: 96 fit a stage, but not a thread's registers */
     MGV__KERNEL_THREADS = 128 * (1 + MGV__MATH_GROUPS),
     MGV__MAX_SHARED_BYTES = 227 * 1024,
     /* With which a CTA starts, a multiple of eight a thread of the 65,536 of a multiprocessor: its warpgroups share out no more than
@@ -15686,9 +15686,9 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
 
    Steps of a layer wait for each other: each begins a hand-off behind the one before, when words of all CTAs are there, while the stream
    of weights goes on until the rings are full. So a product takes its bytes at memory's rate, or the hand-off and then what the rings do
-   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200, within 14% at 1
-   to 8 sessions of 0.6B and 1.7B and 1 of 8B, positions 1 to 4,000: so the rate is what streams come to between waits, not the 4.5 TB/s of
-   one that nothing stops. */
+   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200 and the builds
+   nearest to today's: within 11% at 1 to 8 sessions of 0.6B, positions 1 to 4,000 (tests/test_decode_schedule.c): so the rate is what
+   streams come to between waits, not the 4.5 TB/s of one that nothing stops. */
 
 enum { MGV__DECODE_LAUNCH_STEPS = 64 }; /* ids of a launch at most: the card is not taken for long */
 

@@ -20,7 +20,7 @@ extern const cli_command cli_generate;
 
 enum { GIVEN = 5, SIDE = 256, ROWS = SIDE * SIDE / 1024 };
 
-static char folder[64], said[20000], complained[20000];
+static char folder[] = "/tmp/megavit_generate_XXXXXX", said[20000], complained[20000];
 
 static const char *in_folder(const char *name) {
     static char paths[8][128];
@@ -181,7 +181,6 @@ static void test_pictures(void **state) {
 
 static int set_up(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/megavit_generate_XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 static int tear_down(void **state) {
