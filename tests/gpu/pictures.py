@@ -3,7 +3,8 @@
 the time from patches on the card to the first logits on the host, eager and compiled.
 
     pictures.py make DIRECTORY qwen3-vl-2b [LAYERS]   a model of random weights, as tests/check_full_decoder.py makes it
-    pictures.py time DIRECTORY LOGITS [SIDE,...]      LOGITS: of test_prompt picture
+    pictures.py check DIRECTORY LOGITS [SIDE,...]     KL alone; LOGITS: of test_prompt picture
+    pictures.py time DIRECTORY LOGITS [SIDE,...]      and times
 """
 import pathlib
 import sys
@@ -29,7 +30,8 @@ def make(directory, name, layers):
 
     folder = pathlib.Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    check_full_decoder.make(name, layers, folder)
+    with torch.device(DEVICE): # billions of random weights take minutes on a CPU
+        check_full_decoder.make(name, layers, folder)
     processor().save_pretrained(folder)
 
 
@@ -68,7 +70,8 @@ def median_ms(call, rounds=9):
     return sorted(times)[rounds // 2]
 
 
-def timing(directory, path, sides):
+def check(directory, path, sides):
+    """Returns the model in bf16 and what it was given."""
     torch.set_float32_matmul_precision("highest")
     model = load(directory, torch.float32)
     given = {side: inputs(side, model.config) for side in sides}
@@ -83,6 +86,10 @@ def timing(directory, path, sides):
         mine, theirs = divergence(ours[at], exact[side]), divergence(run(model, given[side], torch.bfloat16).double(), exact[side])
         print(f"{'ok' if mine <= theirs else 'not ok'} picture of {side} x {side}: KL to fp32 {mine:.2e}, transformers' bf16 {theirs:.2e}; "
               f"largest {int(ours[at].argmax())}, fp32 {int(exact[side].argmax())}", flush=True)
+    return model, given
+
+
+def timing(model, given, sides):
     for side in sides:
         eager = median_ms(lambda: run(model, given[side], torch.bfloat16).cpu())
         print(f"transformers bf16, picture of {side} x {side} and 32 ids: {eager:.3f} ms eager", flush=True)
@@ -103,7 +110,10 @@ def main():
     if sys.argv[1] == "make":
         make(sys.argv[2], sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 0)
     else:
-        timing(sys.argv[2], sys.argv[3], [int(side) for side in sys.argv[4].split(",")] if len(sys.argv) > 4 else list(SIDES))
+        sides = [int(side) for side in sys.argv[4].split(",")] if len(sys.argv) > 4 else list(SIDES)
+        model, given = check(sys.argv[2], sys.argv[3], sides)
+        if sys.argv[1] == "time":
+            timing(model, given, sides)
 
 
 main()

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Prompts on a card: tests/gpu/prompts.sh OUT SHAPE..., SHAPE of test_decode make, or qwen3-vl-2b, -4b, -8b: a picture and 32 ids beside
-# transformers, which takes KERNELS with the towers'. Every part has a limit of its own and its log in OUT; the table comes last. KERNELS: a
-# fatbin that is there already (without it the decoder's alone is made); LIMIT: seconds behind which no part begins.
+# transformers, which takes KERNELS with the towers' (qwen3-vl-2b-check: without times of transformers). Every part has a limit of its own
+# and its log in OUT; the table comes last. KERNELS: a fatbin that is there already (without it the decoder's alone is made); LIMIT: seconds
+# behind which no part begins.
 cd "$(dirname "$0")/../.." || exit 1
 out=${1:?where logs go}
 shift
@@ -31,9 +32,11 @@ for shape in "$@"; do
     rm -rf "$work/model"
     mkdir -p "$work/model"
     if [[ $shape == qwen3-vl-* ]]; then
-        part "$shape-make" 150 python3 tests/gpu/pictures.py make "$work/model" "$shape"
+        what=time
+        [[ $shape == *-check ]] && what=check
+        part "$shape-make" 150 python3 tests/gpu/pictures.py make "$work/model" "${shape%-check}"
         part "$shape-picture" 60 "$work/test_prompt" picture "$work/model" "$work/kernels.fatbin" "$work/logits"
-        part "$shape-transformers" 180 python3 tests/gpu/pictures.py time "$work/model" "$work/logits"
+        part "$shape-transformers" 180 python3 tests/gpu/pictures.py "$what" "$work/model" "$work/logits"
         continue
     fi
     part "$shape-make" 150 "$work/test_decode" make "$work/model" "$shape"
