@@ -4,13 +4,13 @@
      test_prompt time DIRECTORY FATBIN      prompts of 1 to 8,192 ids, ms, and the time to the first id
      test_prompt picture DIRECTORY FATBIN FILE  of a Qwen3-VL: ms of a picture and 32 ids to the first logits, which go to FILE as
                                             float32 for tests/gpu/pictures.py; rows never leave the card
-     test_prompt logits DIRECTORY FATBIN FILE  those behind prompts of `lengths` ids, float32, for tests/gpu/prompts.py
+     test_prompt logits DIRECTORY FATBIN FILE  those behind prompts of `lengths` ids, float32, for tests/gpu/prompts.py; then a full cache
 
    DIRECTORY: of test_decode make. Id i is i * 2654435761 mod 2^32, mod the vocabulary. */
 #define PROGRAM "test_prompt"
 #include "card.h"
 
-enum { MOST = 8192 };
+enum { MOST = 32768 }; /* positions that Qwen3 is made for */
 static uint32_t ids[MOST];
 typedef struct side {
     mgv_engine *engine;
@@ -112,7 +112,7 @@ static int by_size(const void *a, const void *b) { return *(const double *)a < *
 
 static void timing(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
     static const uint32_t counts[] = {1, 16, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192};
-    side gpu = open_side(model, MGV_BACKEND_CUDA, kernels, 0, MOST + 8, 0, parallel);
+    side gpu = open_side(model, MGV_BACKEND_CUDA, kernels, 0, counts[sizeof counts / sizeof counts[0] - 1] + 8, 0, parallel);
     mgv_error error;
     uint32_t i, k;
     for (i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -232,9 +232,35 @@ static void picture_timing(const mgv_model *model, const char *kernels, const mg
     mgv_engine_destroy(p.engine);
 }
 
+/* The cache of a prompt of all but one of its ids: the last ten of them id by id, the one that is left, one too many. */
+static void fill_cache(const side *gpu, uint32_t vocabulary) {
+    enum { LAST = 10 };
+    float *prompt = (float *)malloc(vocabulary * sizeof *prompt);
+    char line[400];
+    mgv_error error;
+    double distance;
+    uint32_t i;
+    if (!prompt) fail("memory", NULL);
+    memcpy(prompt, logits_of(gpu), vocabulary * sizeof *prompt);
+    if (mgv_session_rollback(gpu->session, MOST - 1 - LAST, &error) != MGV_OK) fail("rollback", &error);
+    for (i = MOST - 1 - LAST; i < MOST - 1; i++)
+        if (mgv_session_step(gpu->session, ids[i], &error) != MGV_OK) fail("step", &error);
+    distance = relative_l2(logits_of(gpu), prompt, vocabulary);
+    snprintf(line, sizeof line, "ids up to %u one by one: relative difference %.5f", (unsigned)MOST - 1, distance);
+    ok(distance < 0.03, line);
+    if (mgv_session_step(gpu->session, ids[MOST - 1], &error) != MGV_OK) fail("the last place", &error);
+    memcpy(prompt, logits_of(gpu), vocabulary * sizeof *prompt);
+    ok(mgv_session_step(gpu->session, ids[0], &error) != MGV_OK, "an id too many is refused");
+    snprintf(line, sizeof line, "in words: %s", error.message);
+    ok(strstr(error.message, "32768") != NULL, line);
+    if (mgv_session_rollback(gpu->session, MOST - 1, &error) != MGV_OK) fail("rollback", &error);
+    if (mgv_session_step(gpu->session, ids[MOST - 1], &error) != MGV_OK) fail("the last place again", &error);
+    ok(memcmp(prompt, logits_of(gpu), vocabulary * sizeof *prompt) == 0, "the last place again behind it: the same bits");
+    free(prompt);
+}
 static void write_logits(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel, const char *path) {
-    static const uint32_t lengths[] = {5, 50, 100, 200, 500, 1000};
-    side gpu = open_side(model, MGV_BACKEND_CUDA, kernels, 0, 1024, 0, parallel);
+    static const uint32_t lengths[] = {5, 50, 100, 200, 500, 1000, 8000, MOST - 1};
+    side gpu = open_side(model, MGV_BACKEND_CUDA, kernels, 0, MOST, 0, parallel);
     FILE *file = fopen(path, "wb");
     mgv_error error;
     uint32_t i;
@@ -245,6 +271,7 @@ static void write_logits(const mgv_model *model, const char *kernels, const mgv_
         if (fwrite(logits_of(&gpu), 4, model->config.vocabulary, file) != model->config.vocabulary) fail(path, NULL);
     }
     if (fclose(file) != 0) fail(path, NULL);
+    fill_cache(&gpu, model->config.vocabulary);
     close_side(&gpu);
 }
 
