@@ -49,14 +49,19 @@ template <int KEYS> DEVICE void tensor_softmax(const TensorMath &self, uint32_t 
     rcp_sum[1] = 1.0f / quad_sum(sum[1]);
 }
 
-/* Rows of 64 queries in MXFP8. */
+/* Rows of 64 queries in MXFP8. The last head's, where heads are odd in number: zeros behind it, too, which the next product reads. */
 DEVICE void attention_store_mx(const TensorMath &self, const TileSlot &tile, uint32_t head, uint32_t block, const float (&o)[32]) {
     const mgv__kernel_op &op = tile.op;
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
         const uint32_t query = block * 64 + self.warp * 16 + self.lane / 4 + 8 * r, row = tile.unit * op.tokens + query;
-        mx_store_quad(mx_row(self.arguments, op, tile.group, row, op.inner), query < op.tokens && head < op.heads, head * 64, o, r,
-                      self.lane);
+        const uint32_t exists = query < op.tokens && head < op.heads;
+        const MxRow to = mx_row(self.arguments, op, tile.group, row, op.inner);
+        mx_store_quad(to, exists, head * 64, o, r, self.lane);
+        if (head + 1 == op.heads && op.inner % 128) {
+            const float zeros[32] = {};
+            mx_store_quad(to, exists, (head + 1) * 64, zeros, r, self.lane);
+        }
     }
     mx_stored();
 }

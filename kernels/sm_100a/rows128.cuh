@@ -262,6 +262,14 @@ DEVICE void whole_store_statistics(const TensorMath &self, const TileSlot &tile,
                          s.squares);
 }
 
+/* The last tile of a row may end 64 columns before what the next product reads of it does. */
+DEVICE void whole_fill_mx(const MxRow &to, uint32_t column) {
+    const float zeros[32] = {};
+    const uint32_t scale = mx_store_block(to, column, zeros);
+    mx_store_block(to, column + 32, zeros);
+    mx_store_scales(to, column, scale | scale << 8);
+}
+
 template <int COLUMNS, bool MX> DEVICE void whole_epilogue(TensorMath &self, const TileSlot &tile, const WholeRow &r) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t flags = gemm_flags<FLAGS_OF_TILE>(tile), in_tile = self.warp * 32 + self.lane;
@@ -298,6 +306,7 @@ template <int COLUMNS, bool MX> DEVICE void whole_epilogue(TensorMath &self, con
         if (mx && r.exists && column < mgv__mx_pitch(op.columns)) {
             scales = scales >> 8 | mx_store_block(mx_to, column, v) << 8;
             if (i & 32) mx_store_scales(mx_to, column - 32, scales);
+            if (at + 32 == COLUMNS && left <= 32 && column + 32 < mgv__mx_pitch(op.columns)) whole_fill_mx(mx_to, column + 32);
         }
         if (alone) continue;
         whole_write(chunk, in_tile, v);
