@@ -61,8 +61,8 @@ static inline void micro_norm(micro_siglip *m, const char *name) {
     micro_add(m, MICRO_WIDTH, 0.1, 0, shape, "%s.bias", name);
 }
 
-/* For pictures of side x side pixels. seed: another gives other weights. */
-static inline void micro_make_for(micro_siglip *m, uint32_t side, uint32_t seed) {
+/* For pictures of side x side pixels. seed: another gives other weights. position: what rows of positions lie around. */
+static inline void micro_make_around(micro_siglip *m, uint32_t side, uint32_t seed, double position) {
     static const char *const projections[] = {"q_proj", "k_proj", "v_proj", "out_proj"};
     const uint64_t tokens = (side / MICRO_PATCH) * (side / MICRO_PATCH), patch_columns = 3 * MICRO_PATCH * MICRO_PATCH;
     char name[96], shape[64];
@@ -80,7 +80,7 @@ static inline void micro_make_for(micro_siglip *m, uint32_t side, uint32_t seed)
     sprintf(shape, "%d", MICRO_WIDTH);
     micro_add(m, MICRO_WIDTH, 0.1, 0, shape, "embeddings.patch_embedding.bias");
     sprintf(shape, "%d,%d", (int)tokens, MICRO_WIDTH);
-    micro_add(m, tokens * MICRO_WIDTH, 0.5, 0, shape, "embeddings.position_embedding.weight");
+    micro_add(m, tokens * MICRO_WIDTH, 0.5, position, shape, "embeddings.position_embedding.weight");
     for (layer = 0; layer < MICRO_LAYERS; layer++) {
         for (i = 1; i <= 2; i++) {
             sprintf(name, "encoder.layers.%d.layer_norm%d", layer, i);
@@ -121,6 +121,7 @@ static inline void micro_make_for(micro_siglip *m, uint32_t side, uint32_t seed)
     m->header = NULL;
     m->data = NULL;
 }
+static inline void micro_make_for(micro_siglip *m, uint32_t side, uint32_t seed) { micro_make_around(m, side, seed, 0); }
 static inline void micro_make(micro_siglip *m, uint32_t seed) { micro_make_for(m, MICRO_SIDE, seed); }
 static inline void micro_free(micro_siglip *m) {
     free(m->file);

@@ -7,141 +7,25 @@
 
 #include "support.h"
 #include "fake_cuda.h"
-#include "micro_siglip.h"
+#include "fake_mx.h"
 
-enum { IMAGES = 3, IMAGE_BYTES = 3 * MICRO_SIDE * MICRO_SIDE, GRID = MICRO_SIDE / MICRO_PATCH, TOKENS = GRID * GRID, MAX_ROWS = 64 };
-
-typedef enum wrong { NOTHING, NUMBER, SCALE, NO_NUMBER, BF16, STATISTICS } wrong;
-typedef struct fault {
-    wrong what;
-    const char *label;   /* of the operation that leaves it, in the last row of the second picture */
-    int steps;           /* of its format, for numbers and scales */
-} fault;
+enum { MAX_ROWS = 64 };
 
 typedef struct fixture {
-    micro_siglip micro;
-    mgv_model *model;
-    mgv_engine *twin;    /* one picture on the CPU: what the fake kernel computes with */
-    mgv__plan *plan;     /* as validation's engine has it */
-    mgv_precision precision;
+    mx_player player;
     uint8_t pixels[IMAGES * IMAGE_BYTES];
     mgv_image images[IMAGES];
-    fault fault;
     mgv_validation rows[MAX_ROWS];
     uint32_t row_count;
+    char log[2000];
+    int far; /* from zero lie the means of rows */
 } fixture;
-static fixture *playing;
 
-static int hits(const fixture *f, const mgv__plan_op *op, uint32_t image, uint32_t row, wrong what) {
-    return f->fault.what == what && strcmp(f->fault.label, op->label) == 0 && image == 1 && row == TOKENS - 1;
-}
-
-/* 64 columns a part: its mean and squared deviations. */
-static void leave_statistics(const mgv__kernel_op *op, float *stats, uint32_t columns, uint32_t number, const float *x, float times) {
-    uint32_t first, i;
-    for (first = 0; first < columns; first += 64) {
-        float *at = stats + mgv__stats_place(op, columns, number / op->rows_per_group, number % op->rows_per_group, first / 64);
-        double mean = 0, squares = 0;
-        for (i = first; i < first + 64; i++) mean += (double)x[i] / 64;
-        for (i = first; i < first + 64; i++) squares += ((double)x[i] - mean) * ((double)x[i] - mean);
-        at[0] = (float)mean;
-        at[1] = (float)squares * times;
-    }
-}
-static void leave_mx(const fixture *f, const mgv__plan_op *op, const mgv__kernel_op *kernel, const mgv__kernel_mx *to, uint32_t columns,
-                     uint32_t image, uint32_t row, const float *x) {
-    const uint32_t number = image * TOKENS + row, pitch = mgv__mx_pitch(columns), in_group = number % kernel->rows_per_group;
-    const size_t tile = mgv__mx_row_tile(kernel, number / kernel->rows_per_group, in_group);
-    uint8_t *q = to->rows + (size_t)number * pitch;
-    uint32_t c;
-    for (c = 0; c < columns; c += 32) {
-        uint8_t *scale = to->scales + (tile * (pitch / 128) + c / 128) * 512 + in_group % 128 % 32 * 16 + in_group % 128 / 32 * 4 +
-                         c % 128 / 32;
-        *scale = (uint8_t)mgv__mx_block(x + c, 32, q + c);
-        if (c == 0 && hits(f, op, image, row, SCALE)) *scale = (uint8_t)(*scale + f->fault.steps);
-    }
-    if (hits(f, op, image, row, NUMBER)) q[7] = (uint8_t)((q[7] & 0x7F) > 60 ? q[7] - f->fault.steps : q[7] + f->fault.steps);
-    if (hits(f, op, image, row, NO_NUMBER)) q[7] = 0x7F;
-}
-static void leave(const fixture *f, const mgv__kernel_arguments *arguments, uint32_t k, uint32_t image, const float *values) {
-    const mgv__plan_op *op = &f->plan->ops[k];
-    const mgv__kernel_op *kernel = &arguments->ops[k];
-    const mgv__device_buffer *b = &f->plan->buffers[op->result];
-    uint32_t row, c;
-    for (row = 0; row < TOKENS; row++) {
-        const float *x = values + (size_t)row * b->columns;
-        uint16_t *out = (uint16_t *)(void *)arguments->buffers[op->result] + ((size_t)image * TOKENS + row) * b->pitch;
-        for (c = 0; c < b->columns && !(op->kernel.flags & MGV__KERNEL_MX_ALONE); c++)
-            out[c] = mgv__bf16_round(op->result == MGV__DEVICE_QKV && c < b->columns / 3 ? x[c] * (float)(1.4426950408889634 / 8) : x[c]);
-        if (hits(f, op, image, row, BF16)) out[9] = (uint16_t)(out[9] + f->fault.steps);
-        if (op->kernel.flags & MGV__KERNEL_MX_OUT)
-            leave_mx(f, op, kernel, &arguments->mx[mgv__mx_target(op->kernel.flags)], b->columns, image, row, x);
-        if (op->kernel.flags & MGV__KERNEL_STATS)
-            leave_statistics(kernel, arguments->stats + kernel->of.gemm.stats_out, b->columns, image * TOKENS + row, x,
-                             hits(f, op, image, row, STATISTICS) ? 2.0f : 1.0f);
-    }
-}
-static void leave_patches(const mgv__plan *plan, uint16_t *out, const uint8_t *pixels) {
-    uint32_t token, y, x;
-    for (token = 0; token < TOKENS; token++, out += plan->patch_pitch)
-        for (y = 0; y < MICRO_PATCH; y++)
-            for (x = 0; x < 3 * MICRO_PATCH; x++) {
-                const uint32_t top = token / GRID * MICRO_PATCH, left = token % GRID * MICRO_PATCH;
-                const uint8_t pixel = pixels[((top + y) * MICRO_SIDE + left) * 3 + x];
-                out[y * 3 * MICRO_PATCH + x] = mgv__bf16_round((float)pixel - MGV__PIXEL_MIDDLE);
-            }
-}
-
-static void play(const fixture *f, const mgv__kernel_arguments *arguments, uint32_t image, uint32_t op_count) {
-    const mgv__program *program = &f->model->program;
-    const uint8_t *pixels = arguments->pixels + (size_t)image * IMAGE_BYTES;
-    mgv__cpu_run run;
-    uint32_t k, next = 0;
-    f->twin->images[0] = f->images[image];
-    f->twin->job.image = 0;
-    mgv__validation_prepare(f->twin);
-    mgv__job_cpu_run(f->twin, &run);
-    for (k = 0; k < op_count && k < f->plan->op_count; k++) {
-        const mgv__plan_op *op = &f->plan->ops[k];
-        if (op->kernel.kind == MGV__KERNEL_PATCHES)
-            leave_patches(f->plan, (uint16_t *)(void *)arguments->buffers[MGV__DEVICE_PATCHES] +
-                                       (size_t)image * TOKENS * f->plan->patch_pitch, pixels);
-        if (!mgv__validation_compares(op)) continue;
-        for (; next < op->end; next++) mgv__validation_twin(&run, &program->ops[next]);
-        leave(f, arguments, k, image, f->twin->buffers[program->ops[op->end - 1].target]);
-    }
-    if (op_count <= f->plan->op_count) return;
-    for (; next < program->op_count; next++) mgv__validation_twin(&run, &program->ops[next]);
-    memcpy(arguments->outputs[0] + (size_t)image * TOKENS * MICRO_WIDTH, f->twin->buffers[program->ops[program->op_count - 1].target],
-           TOKENS * MICRO_WIDTH * sizeof(float));
-}
-static void fake_kernel(const void *argument) {
-    const mgv__kernel_arguments *arguments = (const mgv__kernel_arguments *)argument;
-    uint32_t segment = 0, op_count = 0, image;
-    for (; arguments->segments[segment].first_tile < arguments->total_tiles; segment++)
-        if (arguments->segments[segment].op >= op_count) op_count = arguments->segments[segment].op + 1;
-    for (image = 0; image < IMAGES; image++) play(playing, arguments, image, op_count);
-}
-
-static int set_up(void **state, mgv_precision precision) {
+static int set_up(void **state, mgv_precision precision, double mean) {
     fixture *f = (fixture *)calloc(1, sizeof *f);
-    mgv_engine_desc desc;
-    mgv_error error;
-    mgv_result result;
     size_t i;
-    memset(&desc, 0, sizeof desc);
-    micro_make(&f->micro, 1);
-    strcpy(strrchr(f->micro.config, '}'), ",\"vision_use_head\":false}");
-    f->micro.files[0].bytes = strlen(f->micro.config);
-    f->model = micro_open(&f->micro, &error);
-    if (!f->model) fail_msg("%s", error.message);
-    f->precision = desc.precision = precision;
-    desc.backend = MGV_BACKEND_CPU;
-    assert_int_equal(mgv_engine_create(&f->twin, f->model, &desc, &error), MGV_OK);
-    f->plan = mgv__plan_make_for(&desc.allocator,
-                                 mgv__find_machine(precision == MGV_PRECISION_MXFP8 ? "sm_100a mxfp8" : "sm_100a mixed", &error),
-                                 &f->model->config, &f->model->program, IMAGES + 2, IMAGES + 2, &result, &error);
-    assert_non_null(f->plan);
+    mx_open(&f->player, precision, mean);
+    f->far = mean > 0;
     for (i = 0; i < sizeof f->pixels; i++) f->pixels[i] = (uint8_t)(i * 2654435761u >> 13);
     for (i = 0; i < IMAGES; i++) {
         f->images[i].pixels = f->pixels + i * IMAGE_BYTES;
@@ -150,15 +34,12 @@ static int set_up(void **state, mgv_precision precision) {
     *state = f;
     return 0;
 }
-static int set_up_mxfp8(void **state) { return set_up(state, MGV_PRECISION_MXFP8); }
-static int set_up_mixed(void **state) { return set_up(state, MGV_PRECISION_MXFP8_MIXED); }
+static int set_up_mxfp8(void **state) { return set_up(state, MGV_PRECISION_MXFP8, 0); }
+static int set_up_mixed(void **state) { return set_up(state, MGV_PRECISION_MXFP8_MIXED, 0); }
+static int set_up_far(void **state) { return set_up(state, MGV_PRECISION_MXFP8, 1.5); }
 static int tear_down(void **state) {
     fixture *f = (fixture *)*state;
-    const mgv_allocator allocator = {NULL, NULL, NULL};
-    mgv__plan_free(&allocator, f->plan);
-    mgv_engine_destroy(f->twin);
-    mgv_model_close(f->model);
-    micro_free(&f->micro);
+    mx_close(&f->player);
     free(f);
     return 0;
 }
@@ -168,23 +49,29 @@ static void note(void *user, const mgv_validation *row) {
     assert_true(f->row_count < MAX_ROWS);
     f->rows[f->row_count++] = *row;
 }
+static void keep_log(void *user, int32_t level, const char *message) {
+    fixture *f = (fixture *)user;
+    if (level == MGV_LOG_WARNING) strncat(f->log, message, sizeof f->log - strlen(f->log) - 1);
+}
 static mgv_result validate(fixture *f, int major, uint64_t fail_at, uint32_t *failures, mgv_error *error) {
     counting_allocator counts;
     mgv_engine_desc desc;
     mgv_result result;
     memset(&desc, 0, sizeof desc);
     desc.kernels = "stands for megavit.fatbin";
-    desc.precision = f->precision;
+    desc.precision = f->player.precision;
+    desc.logger.log = keep_log;
+    desc.logger.user = f;
     desc.allocator = counting_allocator_make(&counts);
     mgv__cuda_test_calls = &fake_calls;
     fake_reset();
     fake.major = major;
     fake.multiprocessors = 148;
-    fake.kernel = fake_kernel;
-    playing = f;
+    fake.kernel = mx_kernel;
     counts.fail_at = fail_at;
     f->row_count = 0;
-    result = mgv_validate(f->model, &desc, f->images, IMAGES, note, f, failures, error);
+    f->log[0] = 0;
+    result = mgv_validate(f->player.model, &desc, f->images, IMAGES, note, f, failures, error);
     assert_int_equal(counts.live_blocks, 0);
     assert_int_equal(fake_alive(), 0);
     return result;
@@ -200,10 +87,10 @@ static const mgv_validation *find(const fixture *f, const char *label, uint32_t 
 /* Every operation is compared, and every row that is stored as MXFP8; nothing differs but for norms, whose statistics come in parts. */
 static void test_a_right_kernel(void **state) {
     fixture *f = (fixture *)*state;
-    const uint32_t all = f->precision == MGV_PRECISION_MXFP8;
+    const uint32_t all = f->player.precision == MGV_PRECISION_MXFP8;
     uint32_t failures = 9, i;
     mgv_error error;
-    f->fault.what = NOTHING;
+    f->player.fault.what = MX_NOTHING;
     if (validate(f, 10, 0, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
     for (i = 0; i < f->row_count; i++) {
         const mgv_validation *row = &f->rows[i];
@@ -225,24 +112,24 @@ static void test_a_right_kernel(void **state) {
 /* A neighbour is counted and no fault; what is further off is one, and where it is is said. */
 static void test_faults(void **state) {
     static const struct {
-        fault fault;
+        mx_fault fault;
         const char *row; /* which says so */
         uint32_t which, bad, column, different;
     } cases[] = {
-        {{NUMBER, "patch embed", 1}, "stream, MXFP8", 0, 0, 0, 1}, {{NUMBER, "patch embed", 2}, "stream, MXFP8", 0, 1, 7, 1},
-        {{NUMBER, "attention", 1}, "attention", 0, 0, 0, 1},       {{NUMBER, "attention", 2}, "attention", 0, 1, 7, 1},
-        {{NUMBER, "fc1", 1}, "fc1", 0, 0, 0, 1},                   {{NUMBER, "fc1", 3}, "fc1", 0, 1, 7, 1},
-        {{NUMBER, "fc2", 2}, "stream, MXFP8", 2, 1, 7, 1},         {{NO_NUMBER, "out", 0}, "stream, MXFP8", 1, 1, 7, 1},
-        {{SCALE, "out", 1}, "stream, MXFP8", 1, 32, 0, 32},        {{SCALE, "fc1", -1}, "fc1", 0, 32, 0, 32},
-        {{BF16, "qkv", 1}, "qkv", 0, 0, 0, 1},                     {{BF16, "qkv", 4}, "qkv", 0, 1, 9, 1},
-        {{BF16, "fc2", 1}, "fc2", 0, 0, 0, 1},                     {{BF16, "out", 4}, "out", 0, 1, 9, 1},
+        {{MX_NUMBER, "patch embed", 1}, "stream, MXFP8", 0, 0, 0, 1}, {{MX_NUMBER, "patch embed", 2}, "stream, MXFP8", 0, 1, 7, 1},
+        {{MX_NUMBER, "attention", 1}, "attention", 0, 0, 0, 1},       {{MX_NUMBER, "attention", 2}, "attention", 0, 1, 7, 1},
+        {{MX_NUMBER, "fc1", 1}, "fc1", 0, 0, 0, 1},                   {{MX_NUMBER, "fc1", 3}, "fc1", 0, 1, 7, 1},
+        {{MX_NUMBER, "fc2", 2}, "stream, MXFP8", 2, 1, 7, 1},         {{MX_NO_NUMBER, "out", 0}, "stream, MXFP8", 1, 1, 7, 1},
+        {{MX_SCALE, "out", 1}, "stream, MXFP8", 1, 32, 0, 32},        {{MX_SCALE, "fc1", -1}, "fc1", 0, 32, 0, 32},
+        {{MX_BF16, "qkv", 1}, "qkv", 0, 0, 0, 1},                     {{MX_BF16, "qkv", 4}, "qkv", 0, 1, 9, 1},
+        {{MX_BF16, "fc2", 1}, "fc2", 0, 0, 0, 1},                     {{MX_BF16, "out", 4}, "out", 0, 1, 9, 1},
     };
     fixture *f = (fixture *)*state;
     uint32_t failures, i, k;
     mgv_error error;
     for (i = 0; i < COUNT_OF(cases); i++) {
         const mgv_validation *row;
-        f->fault = cases[i].fault;
+        f->player.fault = cases[i].fault;
         if (validate(f, 10, 0, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
         row = find(f, cases[i].row, cases[i].which);
         if (row->bad != cases[i].bad || row->ok != (cases[i].bad == 0) || row->different < cases[i].different ||
@@ -253,18 +140,42 @@ static void test_faults(void **state) {
         for (k = 0; &f->rows[k] != row; k++) assert_true(f->rows[k].ok); /* who comes behind has read what the fake has not */
     }
     /* statistics are the GPU's own: rows are normalised by them on both sides, and who took them is not said to be wrong */
-    f->fault.what = STATISTICS;
-    f->fault.label = "out";
+    f->player.fault.what = MX_STATISTICS;
+    f->player.fault.label = "out";
     if (validate(f, 10, 0, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
     assert_int_equal(find(f, "fc1", 0)->ok, 0); /* the fake's rows were normalised by others */
     assert_int_equal(find(f, "qkv", 0)->ok, 1);
+}
+
+/* Rows that are MXFP8 before their norm, and how far their means are from zero; nothing is said of others. */
+static void check_means(fixture *f, const char *writer, const char *reader) {
+    uint32_t failures, i;
+    mgv_error error;
+    f->player.mean_of = writer;
+    f->player.mean_ratio = 0;
+    if (validate(f, 10, 0, &failures, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_true(f->player.mean_ratio > 0);
+    for (i = 0; i < f->row_count; i++) {
+        if (strcmp(f->rows[i].label, reader) == 0)
+            assert_true(fabs(f->rows[i].mean_ratio / f->player.mean_ratio - 1) < 1e-5);
+        else if (strcmp(f->rows[i].label, "qkv") != 0 && strcmp(f->rows[i].label, "fc1") != 0)
+            assert_true(f->rows[i].mean_ratio == 0);
+    }
+}
+static void test_means(void **state) {
+    fixture *f = (fixture *)*state;
+    const int far = f->far;
+    check_means(f, "out", "fc1");
+    check_means(f, "patch embed", "qkv");
+    assert_true(far ? f->player.mean_ratio > 0.6 : f->player.mean_ratio < 0.4);
+    assert_int_equal(strstr(f->log, "of its standard deviation where MXFP8 rounds it before a norm") != NULL, far);
 }
 
 static void test_refused(void **state) {
     fixture *f = (fixture *)*state;
     uint32_t failures, at;
     mgv_error error;
-    f->fault.what = NOTHING;
+    f->player.fault.what = MX_NOTHING;
     assert_int_equal(validate(f, 9, 0, &failures, &error), MGV_ERROR_UNSUPPORTED);
     assert_non_null(strstr(error.message, "no kernel for GPU 0 calculates in MXFP8: its compute capability is 9.0"));
     for (at = 1;; at++) { /* each block of memory in turn is not to be had */
@@ -280,6 +191,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_right_kernel, set_up_mxfp8, tear_down),
         cmocka_unit_test_setup_teardown(test_a_right_kernel, set_up_mixed, tear_down),
         cmocka_unit_test_setup_teardown(test_faults, set_up_mxfp8, tear_down),
+        cmocka_unit_test_setup_teardown(test_means, set_up_mixed, tear_down),
+        cmocka_unit_test_setup_teardown(test_means, set_up_far, tear_down),
         cmocka_unit_test_setup_teardown(test_refused, set_up_mxfp8, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
