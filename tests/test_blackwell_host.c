@@ -66,6 +66,31 @@ static mgv_result make(fixture *f, mgv_backend backend, const char *architecture
     return result;
 }
 
+/* Weights in MXFP8 on a Hopper card, which is asked for nothing of the kind: the file is refused. */
+static void check_files_of_mx(fixture *f) {
+    static const char *const architectures[] = {"sm_100a mxfp8", "sm_100a mixed", "sm_103a mxfp8", "sm_110a mixed"};
+    size_t i;
+    for (i = 0; i < COUNT_OF(architectures); i++) {
+        mgv_engine_desc desc;
+        mgv_engine *engine = NULL;
+        mgv_error error;
+        uint64_t bytes = 0;
+        void *packed;
+        assert_int_equal(mgv_model_packed_bytes(f->model, architectures[i], &bytes, &error), MGV_OK);
+        packed = malloc(bytes);
+        assert_int_equal(mgv_model_pack(f->model, architectures[i], packed, bytes, &error), MGV_OK);
+        memset(&desc, 0, sizeof desc);
+        desc.backend = MGV_BACKEND_CUDA;
+        desc.kernels = "stands for megavit.fatbin";
+        desc.packed = packed;
+        desc.packed_bytes = bytes;
+        assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_FORMAT);
+        if (!strstr(error.message, "packed for the architecture") || !strstr(error.message, architectures[i])) fail_msg("%s", error.message);
+        assert_int_equal(fake_alive(), 0);
+        free(packed);
+    }
+}
+
 /* The row of each capability, with the clusters that its multiprocessors make; its own packed weights and no other's. */
 static void test_capabilities(void **state) {
     static const struct {
@@ -95,10 +120,67 @@ static void test_capabilities(void **state) {
         mgv_engine_destroy(engine);
         assert_int_equal(fake_alive(), 0);
         if (strchr(cards[i].architecture, ' ')) continue;
+        if (cards[i].major == 9) check_files_of_mx(f);
         assert_int_equal(make(f, MGV_BACKEND_CUDA, cards[i].major == 10 ? "sm_90a" : "sm_100a", &engine, &error), MGV_ERROR_FORMAT);
         assert_non_null(strstr(error.message, "packed for the architecture"));
         assert_int_equal(fake_alive(), 0);
     }
+}
+
+/* Cards before Hopper, and Blackwell's that are no data centre's: refused by number, asked for or not, in every precision. */
+static void test_other_cards(void **state) {
+    static const int capabilities[][2] = {{7, 5}, {8, 0}, {8, 6}, {8, 9}, {9, 1}, {10, 1}, {12, 0}, {12, 1}, {13, 0}};
+    static const char *const architectures[] = {NULL, "sm_90a", "sm_100a mxfp8", "sm_100a mixed"};
+    fixture *f = (fixture *)*state;
+    size_t i, k;
+    for (i = 0; i < COUNT_OF(capabilities); i++) {
+        char says[80];
+        mgv_engine *engine = NULL;
+        mgv_error error;
+        snprintf(says, sizeof says, "GPU 0 is of compute capability %d.%d; the kernels are for 9.0 (Hopper), ", capabilities[i][0],
+                 capabilities[i][1]);
+        fake_reset();
+        fake.major = capabilities[i][0];
+        fake.minor = capabilities[i][1];
+        for (k = 0; k < COUNT_OF(architectures); k++) {
+            assert_int_equal(make(f, MGV_BACKEND_CUDA, architectures[k], &engine, &error), MGV_ERROR_NO_DEVICE);
+            if (!strstr(error.message, says)) fail_msg("%s", error.message);
+            assert_null(engine);
+        }
+        assert_int_equal(make(f, MGV_BACKEND_AUTO, NULL, &engine, &error), MGV_OK);
+        assert_int_equal(mgv_engine_backend(engine), MGV_BACKEND_CPU);
+        assert_non_null(strstr(f->log, says));
+        mgv_engine_destroy(engine);
+        assert_int_equal(fake_alive(), 0);
+    }
+}
+
+/* Kernels of other cards alone (KERNEL_ARCHITECTURES=90a): CUDA finds no image, asked for it is an error, and AUTO takes the CPU. */
+static void test_no_image(void **state) {
+    static const char *const calls[] = {"cudaLibraryLoadData", "cudaLibraryGetKernel"};
+    static const char *const architectures[] = {"sm_90a", "sm_100a", "sm_100a mxfp8"};
+    fixture *f = (fixture *)*state;
+    size_t i, k;
+    for (i = 0; i < COUNT_OF(calls); i++)
+        for (k = 0; k < COUNT_OF(architectures); k++) {
+            mgv_engine *engine = NULL;
+            mgv_error error;
+            fake_reset();
+            fake.major = k ? 10 : 9;
+            fake.minor = 0;
+            fake.fail_name = calls[i];
+            fake.fail_code = cudaErrorNoKernelImageForDevice;
+            assert_int_equal(make(f, MGV_BACKEND_CUDA, architectures[k], &engine, &error), MGV_ERROR_NO_DEVICE);
+            if (!strstr(error.message, "(CUDA error 209)") || !strstr(error.message, ": the kernels are built for other GPUs than this one"))
+                fail_msg("%s", error.message);
+            assert_int_equal(fake_alive(), 0);
+            if (k) continue;
+            assert_int_equal(make(f, MGV_BACKEND_AUTO, NULL, &engine, &error), MGV_OK);
+            assert_int_equal(mgv_engine_backend(engine), MGV_BACKEND_CPU);
+            assert_non_null(strstr(f->log, "the kernels are built for other GPUs than this one"));
+            mgv_engine_destroy(engine);
+            assert_int_equal(fake_alive(), 0);
+        }
 }
 
 /* A file of one precision is not taken for another; a GPU without MXFP8 says so. */
@@ -184,6 +266,8 @@ static void test_schedules(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_capabilities, set_up, tear_down),
+                                       cmocka_unit_test_setup_teardown(test_other_cards, set_up, tear_down),
+                                       cmocka_unit_test_setup_teardown(test_no_image, set_up, tear_down),
                                        cmocka_unit_test_setup_teardown(test_precisions, set_up, tear_down),
                                        cmocka_unit_test_setup_teardown(test_auto, set_up, tear_down),
                                        cmocka_unit_test_setup_teardown(test_schedules, set_up, tear_down)};

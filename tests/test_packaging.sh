@@ -160,6 +160,12 @@ refuses_other_kernels() { # a fatbin that is cut off, one whose bytes the header
     head -c 100000 "$build/megavit.fatbin" >"$scratch/cut" && { head -c 5000 "$build/megavit.fatbin" && echo changed && tail -c +5009 "$build/megavit.fatbin"; } >"$scratch/other" &&
         ! "$build/check_kernels" "$scratch/cut" examples/model && ! "$build/check_kernels" "$scratch/other" examples/model
 }
+images_of() { # KERNEL_ARCHITECTURES and the images that are then built; unset: all four
+    [ "$(make --no-print-directory -n -B BUILD="$scratch/subset" ${1:+KERNEL_ARCHITECTURES="$1"} "$scratch/subset/megavit.fatbin" |
+        grep -oE 'code=sm_[0-9a-z]+' | sort | tr '\n' ' ')" = "$2" ]
+}
+check "KERNEL_ARCHITECTURES chooses the kernels' images" images_of "90a 103a" "code=sm_103a code=sm_90a "
+check "which are all otherwise" images_of "" "code=sm_100a code=sm_103a code=sm_110a code=sm_90a "
 plain="cc -std=c99 -D_POSIX_C_SOURCE=200809L -O1 -Wall -Wextra -Werror -I."
 runtime=build/runtime/nvidia/cu13 # pip install --target build/runtime 'nvidia-cuda-runtime==13.0.*'
 command -v "${NVCC:-nvcc}" >/dev/null && have_kernels=1 || have_kernels=
