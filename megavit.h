@@ -19997,8 +19997,9 @@ static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *
     result = mgv__gpu_enter(v->gpu->gpu, &thread, error);
     if (result == MGV_OK) result = mgv__validation_ops(v, error);
     if (v->most_mean_ratio > MGV__MX_MEAN_RATIO)
-        mgv__log(&desc->logger, MGV_LOG_WARNING, "a row's mean is %u%% of its standard deviation where MXFP8 rounds it before a norm; beyond "
-                 "%u%% bf16 is the better choice", (uint64_t)(100 * fmin(v->most_mean_ratio, 1e6)), (uint64_t)(100 * MGV__MX_MEAN_RATIO));
+        mgv__log(&desc->logger, MGV_LOG_WARNING, "a row's mean is %u%% of its standard deviation where MXFP8 rounds it before a norm; "
+                 "beyond %u%% bf16 is the better choice", (uint64_t)(100 * fmin(v->most_mean_ratio, 1e6)),
+                 (uint64_t)(100 * MGV__MX_MEAN_RATIO));
     mgv__gpu_leave(v->gpu->gpu, &thread);
     return result;
 }

@@ -85,7 +85,8 @@ static void check_files_of_mx(fixture *f) {
         desc.packed = packed;
         desc.packed_bytes = bytes;
         assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_FORMAT);
-        if (!strstr(error.message, "packed for the architecture") || !strstr(error.message, architectures[i])) fail_msg("%s", error.message);
+        if (!strstr(error.message, "packed for the architecture") || !strstr(error.message, architectures[i]))
+            fail_msg("%s", error.message);
         assert_int_equal(fake_alive(), 0);
         free(packed);
     }
@@ -171,7 +172,8 @@ static void test_no_image(void **state) {
             fake.fail_name = calls[i];
             fake.fail_code = cudaErrorNoKernelImageForDevice;
             assert_int_equal(make(f, MGV_BACKEND_CUDA, architectures[k], &engine, &error), MGV_ERROR_NO_DEVICE);
-            if (!strstr(error.message, "(CUDA error 209)") || !strstr(error.message, ": the kernels are built for other GPUs than this one"))
+            if (!strstr(error.message, "(CUDA error 209)") ||
+                !strstr(error.message, ": the kernels are built for other GPUs than this one"))
                 fail_msg("%s", error.message);
             assert_int_equal(fake_alive(), 0);
             if (k) continue;
