@@ -157,7 +157,7 @@ const cli_command cli_validate = {
     "Each operation of the GPU kernel is run on buffers full of NaN and compared with the same on the CPU, given the same input:\n"
     "relative L2, what bf16's rounding allows (the tolerance), the largest difference, and where the first bad value is. Norms are part\n"
     "of the products behind them. With --precision the CPU rounds to MXFP8 and bf16 where the kernel does: values differ only where the\n"
-    "order of sums moves one to its neighbour, and what is further off is bad; rows that are MXFP8 before a norm lose accuracy where their\n"
-    "means come near their standard deviations, which is said. Exit code 0 only if all are within tolerance; 3 if one is\n"
+    "order of sums moves one to its neighbour, and what is further off is bad; rows that are MXFP8 before a norm lose accuracy where\n"
+    "their means come near their standard deviations, which is said. Exit code 0 only if all are within tolerance; 3 if one is\n"
     "not, or without a GPU that the kernel runs on.\n",
     run};
