@@ -23,8 +23,14 @@ def load(directory, dtype):
 
 @torch.inference_mode()
 def logits(model):
-    vocabulary = model.config.vocab_size
-    return [model(ids_of(n, vocabulary), logits_to_keep=1).logits[0, -1].double() for n in LENGTHS]
+    """In pieces, as all scores of a long prompt in fp32 are more than a card holds."""
+    vocabulary, all_logits = model.config.vocab_size, []
+    for n in LENGTHS:
+        cache = transformers.DynamicCache()
+        for piece in ids_of(n, vocabulary).split(1024, dim=1):
+            last = model(piece, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
+        all_logits.append(last.double())
+    return all_logits
 
 
 def divergence(a, b):
