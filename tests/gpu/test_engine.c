@@ -848,6 +848,7 @@ static void test_device_workspace(bench *b) {
 
 /* The same bits from packed weights, out of memory and out of a file. */
 static void test_packed_weights(bench *b, const char *path) {
+    const char *const architecture = b->gpu->gpu->cuda->machine->architecture;
     size_t row = b->info.pooled_width * sizeof(float);
     float *expected = (float *)malloc(7 * row);
     double start, packing, copying;
@@ -865,14 +866,15 @@ static void test_packed_weights(bench *b, const char *path) {
     need(encode_pictures(b, engine, b->pixels, MGV_PLACE_HOST, 0, 7, &error) == MGV_OK, error.message);
     memcpy(expected, b->got, 7 * row);
     mgv_engine_destroy(engine);
-    need(mgv_model_packed_bytes(b->model, "sm_90a", &bytes, &error) == MGV_OK, error.message);
+    need(mgv_model_packed_bytes(b->model, architecture, &bytes, &error) == MGV_OK, error.message);
     packed = malloc((size_t)bytes);
-    need(packed && mgv_model_pack(b->model, "sm_90a", packed, bytes, &error) == MGV_OK, error.message);
+    need(packed && mgv_model_pack(b->model, architecture, packed, bytes, &error) == MGV_OK, error.message);
     file = fopen(path, "wb");
     need(file && fwrite(packed, 1, (size_t)bytes, file) == bytes && fclose(file) == 0, "writing the packed weights");
     for (i = 0; i < 2; i++) {
         memset(&desc, 0, sizeof desc);
         desc.max_images = 7;
+        desc.backend = MGV_BACKEND_CUDA;
         if (i == 0) desc.packed_path = path;
         else desc.packed = packed, desc.packed_bytes = bytes;
         start = mgv__now_ms();
@@ -949,7 +951,12 @@ static void set_up(bench *b, const char *directory) {
     need(mgv_engine_create(&b->cpu, b->model, &desc, &error) == MGV_OK, error.message);
     desc.backend = MGV_BACKEND_AUTO;
     need(mgv_engine_create(&b->gpu, b->model, &desc, &error) == MGV_OK, error.message);
-    need(mgv_engine_backend(b->gpu) == MGV_BACKEND_CUDA, "AUTO became CUDA");
+    if (mgv_engine_backend(b->gpu) == MGV_BACKEND_CPU) { /* a kernel that has run on no card before is taken where it is asked for */
+        mgv_engine_destroy(b->gpu);
+        desc.backend = MGV_BACKEND_CUDA;
+        need(mgv_engine_create(&b->gpu, b->model, &desc, &error) == MGV_OK, error.message);
+        need(b->gpu->gpu->cuda->machine->untried, "AUTO became CUDA");
+    }
     bytes = (size_t)MAX_IMAGES * b->info.image_size * b->info.image_size * 3;
     rows = (size_t)MAX_IMAGES * b->info.pooled_width * sizeof(float);
     b->pixels = (uint8_t *)malloc(bytes);

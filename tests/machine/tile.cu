@@ -31,6 +31,20 @@ DEVICE void tile_steps(const TileArguments &arguments, uint32_t image, uint32_t 
     }
 }
 
+/* Registers of all threads to 16 lanes a warp, or from there and, 32x32b, to columns of their own. mine: the first of the warp's lanes. */
+DEVICE void tile_move(const TileStep &s, uint32_t mine, uint32_t thread) {
+    uint32_t r[16];
+    for (uint32_t i = 0; i < 16; i++) r[i] = 0x5A000000 | thread << 8 | i;
+    if (s.what == TILE_STORE) tcgen05_st_16x128b(mine + s.d, r[0], r[1], r[2], r[3]);
+    else {
+        if (s.what == TILE_LOAD_8) tcgen05_ld_16x256b(r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], mine + s.d);
+        else tcgen05_ld_16x256b(r, mine + s.d);
+        tcgen05_wait_ld();
+        tcgen05_st_32x32b(mine + s.a_in_tensor_memory, r);
+    }
+    tcgen05_wait_st();
+}
+
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, 1) tile_kernel(const __grid_constant__ TileArguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     TileShared *shared = (TileShared *)shared_bytes;
@@ -56,7 +70,8 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, 1) tile_kernel(const 
     tcgen05_fence_before_thread_sync();
     bar_sync_all();
     tcgen05_fence_after_thread_sync();
-    if (thread == 0) tile_steps(arguments, shared_address(shared->image), tensor_memory, done); /* ends with a wait */
+    if (arguments.step[0].what >= TILE_STORE) tile_move(arguments.step[0], mine, thread);
+    else if (thread == 0) tile_steps(arguments, shared_address(shared->image), tensor_memory, done); /* ends with a wait */
     tcgen05_fence_before_thread_sync();
     bar_sync_all();
     tcgen05_fence_after_thread_sync();

@@ -6,14 +6,15 @@
 
 #include <stdint.h>
 
-enum { TILE_F16, TILE_F8, TILE_MX };        /* kind::f16, f8f6f4, mxf8f6f4 */
-enum { TILE_MULTIPLY, TILE_COPY, TILE_WAIT }; /* tcgen05.mma, tcgen05.cp, a commit and the wait for it */
+enum { TILE_F16, TILE_F8, TILE_MX, TILE_MOVE }; /* kind::f16, f8f6f4, mxf8f6f4; no product: registers to tensor memory or back */
+enum { TILE_MULTIPLY, TILE_COPY, TILE_WAIT, /* tcgen05.mma, tcgen05.cp, a commit and the wait for it: by one thread; */
+       TILE_STORE, TILE_LOAD_8, TILE_LOAD_16 /* tcgen05.st.16x128b.x2, ld.16x256b.x2 and x4: by all warps, 16 of their own lanes each */ };
 
 /* Addresses count from where the image, and the allocation, begin: the kernel adds that. */
 struct TileStep {
     uint32_t what, kind, d, word;
     uint64_t a, b; /* descriptors; a: the source of a copy; its low half is an address of tensor memory where a_in_tensor_memory says so */
-    uint32_t a_in_tensor_memory, a_scales, b_scales, accumulate;
+    uint32_t a_in_tensor_memory, a_scales, b_scales, accumulate; /* a load: its registers go to columns a_in_tensor_memory and up */
 };
 
 enum {
@@ -39,7 +40,8 @@ struct TileCase {
     uint32_t a_width, b_width;     /* bytes of a panel in shared memory: 128, 64, 32, 16 */
     uint32_t a_transposed, b_transposed, a_format, b_format;
     uint32_t a_in_tensor_memory, accumulate; /* onto what tensor memory held */
-    uint32_t d_column, first_row_of_scales;  /* the tile's columns of C begin so far inside an atom of B's scales */
+    uint32_t d_column, first_row_of_scales;  /* the tile's columns of C begin so far inside an atom of B's scales; TILE_MOVE: n is the step,
+                                                and this the first of a warp's lanes */
     uint32_t whole;                          /* small whole numbers: no sum is rounded, whatever the order */
 };
 
@@ -66,9 +68,14 @@ static const TileCase tile_cases[] = {
     {"MXFP8, 64 columns in the middle of an atom", TILE_MX, 128, 64, 128, 128, 128, 0, 0, 0, 0, 0, 0, 128, 64, 1},
     {"MXFP8, 96 columns from the last quarter of an atom", TILE_MX, 128, 96, 128, 128, 128, 0, 0, 0, 0, 0, 0, 128, 96, 0},
     {"MXFP8, E5M2, 32-byte swizzle", TILE_MX, 128, 64, 128, 32, 32, 0, 0, 1, 1, 0, 0, 0, 0, 0},
+    {"store of 16 lanes, 8 columns", TILE_MOVE, 0, TILE_STORE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 40, 0, 1},
+    {"store of the other 16 lanes", TILE_MOVE, 0, TILE_STORE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 200, 16, 1},
+    {"load of 16 lanes, 16 columns", TILE_MOVE, 0, TILE_LOAD_8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 1},
+    {"load of the other 16 lanes", TILE_MOVE, 0, TILE_LOAD_8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 480, 16, 1},
+    {"load of 16 lanes, 32 columns", TILE_MOVE, 0, TILE_LOAD_16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 96, 0, 1},
     {"MXFP8, B transposed, 64-byte swizzle", TILE_MX, 128, 128, 128, 64, 64, 0, 1, 0, 0, 0, 0, 0, 0, 1},
 };
-enum { TILE_CASES = sizeof tile_cases / sizeof tile_cases[0], TILE_SCALES_COLUMN = 480, TILE_A_COLUMN = 256 };
+enum { TILE_CASES = sizeof tile_cases / sizeof tile_cases[0], TILE_SCALES_COLUMN = 480, TILE_A_COLUMN = 256, TILE_LOADED_COLUMN = 320 };
 
 /* What a run leaves in a file: for each case this head, its steps, the image, tensor memory before and after. */
 struct TileHead {

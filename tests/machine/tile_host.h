@@ -64,9 +64,11 @@ static std::vector<uint32_t> tile_before(const TileCase &c, uint32_t seed) {
 static std::vector<TileStep> tile_steps_of(const TileCase &c) {
     const uint32_t size = c.kind == TILE_F16 ? 2 : 1, of_product = 32 / size, b_scales = TILE_SCALES_COLUMN + SCALE_ATOM_COLUMNS;
     const uint32_t a_rows = c.a_transposed ? c.k : c.m, b_rows = c.b_transposed ? c.k : c.n;
-    const uint64_t a = c.a_transposed ? matrix_descriptor_mn_major(TILE_A_AT, a_rows, c.a_width)
+    const uint64_t a = c.kind == TILE_MOVE ? 0
+                       : c.a_transposed ? matrix_descriptor_mn_major(TILE_A_AT, a_rows, c.a_width)
                                       : matrix_descriptor_k_major(TILE_A_AT, a_rows, c.a_width);
-    const uint64_t b = c.b_transposed ? matrix_descriptor_mn_major(TILE_B_AT, b_rows, c.b_width)
+    const uint64_t b = c.kind == TILE_MOVE ? 0
+                       : c.b_transposed ? matrix_descriptor_mn_major(TILE_B_AT, b_rows, c.b_width)
                                       : matrix_descriptor_k_major(TILE_B_AT, b_rows, c.b_width);
     std::vector<TileStep> steps;
     const auto add = [&](uint32_t what) {
@@ -77,6 +79,12 @@ static std::vector<TileStep> tile_steps_of(const TileCase &c) {
         steps.push_back(s);
         return &steps.back();
     };
+    if (c.kind == TILE_MOVE) {
+        TileStep *s = add(c.n);
+        s->d = c.first_row_of_scales << 16 | c.d_column;
+        s->a_in_tensor_memory = TILE_LOADED_COLUMN;
+        return steps;
+    }
     for (uint32_t k = 0; k < c.k; k += of_product) {
         const uint32_t id = k / 32 % 4, k_bytes = k * size;
         for (uint32_t atom = 0; c.kind == TILE_MX && id == 0 && atom < 3; atom++) {
