@@ -1,5 +1,5 @@
-"""The families beside SigLIP that the kernels run (Blackwell has no DINOv3), through the command line, on random weights: rows against transformers in fp32,
-transformers' own bf16 beside them, the same bits twice and in any place of a batch, and megavit validate.
+"""The families beside SigLIP that the kernels run (Blackwell's no DINOv3), through the command line, on random weights: rows against
+transformers in fp32, transformers' own bf16 beside them, the same bits twice and in any place of a batch, and megavit validate.
 usage: families.py MEGAVIT [NAME...]     MEGAVIT: the command line with the CUDA backend; needs torch and transformers"""
 import json, pathlib, subprocess, sys, tempfile
 import numpy, torch

@@ -52,9 +52,9 @@ build() {
         mkdir -p build && cp "$FATBIN" build/first_hour.fatbin && mv build/first_hour.fatbin build/megavit.fatbin && rm -f build/megavit_kernels.h
     fi
     make kernels KERNEL_ARCHITECTURES="$architecture" || return
-    local jobs=() status=0
-    make -j"$(nproc)" build/cuda/megavit CUDA="$cuda" CUDA_HOME="$cuda" KERNEL_ARCHITECTURES="$architecture" & jobs+=($!)
-    make -j"$(nproc)" build/gpu/test_engine build/precision build/precision-floor CUDA_HOME="$cuda" KERNEL_ARCHITECTURES="$architecture" & jobs+=($!)
+    local jobs=() status=0 settings=(-j"$(nproc)" CUDA_HOME="$cuda" KERNEL_ARCHITECTURES="$architecture")
+    make "${settings[@]}" build/cuda/megavit CUDA="$cuda" & jobs+=($!)
+    make "${settings[@]}" build/gpu/test_engine build/precision build/precision-floor & jobs+=($!)
     make "$model" PYTHON="$python" & jobs+=($!)
     for job in "${jobs[@]}"; do wait "$job" || status=1; done
     return $status

@@ -118,7 +118,7 @@ def copied(image, descriptor):
 
 
 def moved(memory, step):
-    """tcgen05.st.16x128b.x2, or ld.16x256b.x2 or x4, whose registers then go to a column each: fragments of 16 lanes, threads of 4 warps."""
+    """tcgen05.st.16x128b.x2, or ld.16x256b.x2 or x4, whose registers then go to a column each: 16 lanes of each of four warps."""
     warp, t = np.arange(128)[:, None] // 32, np.arange(128)[:, None] % 32
     count = {STORE: 4, LOAD_8: 8, LOAD_16: 16}[step["what"]]
     j, column = np.arange(count)[None, :], step["d"] & 0xFFFF
