@@ -77,6 +77,65 @@ static void a_partial_file_of_somebody_else_stays(void **state) {
     assert_int_equal(partial_files(), 0);
 }
 
+/* A process that is no more; its number. */
+static long ended_process(void) {
+    int status;
+    const pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return (long)pid;
+}
+/* What such a process has left goes when the next output is written beside it; a file that somebody writes, whatever number it has, one
+   that is new and empty, one of another name, a folder and a link stay. */
+static void what_the_killed_have_left_goes(void **state) {
+    static const char *const others[] = {"megavit.%ld.0.partial.npy", "megavit.+%ld.0.partial", "megavit.%ld.00.partial",
+                                         "xmegavit.%ld.0.partial", "megavit.%ld.partial"};
+    const long process = ended_process(), of_locked = ended_process();
+    char name[64], theirs[(sizeof others / sizeof others[0])][64];
+    struct flock lock;
+    int descriptor;
+    size_t i;
+    (void)state;
+    for (i = 0; i < 3; i++) { /* 2: still empty */
+        snprintf(name, sizeof name, "megavit.%ld.%zu.partial", process, i);
+        write_all(in_scratch(name), "half of it", i < 2 ? 10 : 0);
+    }
+    for (i = 0; i < (sizeof others / sizeof others[0]); i++) {
+        snprintf(theirs[i], sizeof theirs[i], others[i], process);
+        write_all(in_scratch(theirs[i]), "theirs", 6);
+    }
+    snprintf(name, sizeof name, "megavit.%ld.3.partial", process);
+    assert_int_equal(mkdir(in_scratch(name), 0777), 0);
+    snprintf(name, sizeof name, "megavit.%ld.4.partial", process);
+    point(name, in_scratch(theirs[0]));
+    snprintf(name, sizeof name, "megavit.%ld.0.partial", of_locked);
+    write_all(in_scratch(name), "being written", 13);
+    descriptor = open(in_scratch(name), O_RDWR);
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    assert_int_equal(fcntl(descriptor, F_SETLK, &lock), 0);
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("after.npy"), own[0]), 0);
+    assert_true(exists(in_scratch(name)));
+    close(descriptor);
+    for (i = 0; i < (sizeof others / sizeof others[0]); i++) {
+        assert_true(exists(in_scratch(theirs[i])));
+        remove(in_scratch(theirs[i]));
+    }
+    for (i = 0; i < 5; i++) {
+        struct stat about;
+        snprintf(name, sizeof name, "megavit.%ld.%zu.partial", process, i);
+        assert_int_equal(lstat(in_scratch(name), &about) == 0, i >= 2);
+        if (i == 2) { /* an hour ago */
+            const struct timespec times[2] = {{about.st_mtime - 3600, 0}, {about.st_mtime - 3600, 0}};
+            assert_int_equal(utimensat(AT_FDCWD, in_scratch(name), times, 0), 0);
+        } else remove(in_scratch(name));
+    }
+    assert_int_equal(partial_files(), 2);
+    assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("after.npy"), own[0]), 0);
+    assert_int_equal(partial_files(), 0);
+}
+
 /* A line without an end is not kept: after 600 MB of it no process of ours was as large. */
 static void a_line_of_any_length_takes_no_memory(void **state) {
     enum { BLOCK = 1 << 20, BLOCKS = 600 };
@@ -121,6 +180,7 @@ int main(void) {
         cmocka_unit_test(names_steer_no_terminal),
         cmocka_unit_test(an_output_has_as_long_a_name_as_the_system_takes),
         cmocka_unit_test(a_partial_file_of_somebody_else_stays),
+        cmocka_unit_test(what_the_killed_have_left_goes),
         cmocka_unit_test(a_line_of_any_length_takes_no_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "tools/cli.h"
 
@@ -140,6 +141,52 @@ static char *follow_links(const char *name) {
     return NULL;
 }
 
+/* ---- what a program that was killed has left ---- */
+
+/* The process in a temporary file's name; 0: it is not such a name. */
+static long writer_of(const char *name) {
+    char canonical[80];
+    long process;
+    int attempt;
+    if (sscanf(name, "megavit.%ld.%d.partial", &process, &attempt) != 2 || process <= 0) return 0;
+    snprintf(canonical, sizeof canonical, "megavit.%ld.%d.partial", process, attempt);
+    return strcmp(name, canonical) == 0 ? process : 0;
+}
+
+/* Whoever writes such a file holds a lock on it, which sees a writer on another machine or in another container, too, whose number says
+   nothing here. It takes the lock right behind opening, so an empty file must have been there for a minute. */
+static int lock_whole(int descriptor) {
+    struct flock lock;
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    return fcntl(descriptor, F_SETLK, &lock) == 0;
+}
+static void remove_if_left(int directory, const char *name) {
+    struct stat about, named;
+    const int descriptor = openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
+    if (descriptor < 0) return;
+    if (fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode) && (about.st_size > 0 || about.st_mtime + 60 < time(NULL)) &&
+        lock_whole(descriptor) && fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && same_file(&about, &named))
+        unlinkat(directory, name, 0);
+    close(descriptor); /* and with it the lock: never a file of this process, whose number is alive */
+}
+/* In the folder that path's first bytes name. */
+static void remove_left_over(const char *path, size_t directory_bytes) {
+    const struct dirent *entry;
+    char *directory = directory_bytes ? strdup(path) : strdup("./");
+    DIR *stream;
+    if (!directory) return;
+    if (directory_bytes) directory[directory_bytes] = 0;
+    stream = opendir(directory);
+    while (stream && (entry = readdir(stream)) != NULL) {
+        const long process = writer_of(entry->d_name);
+        if (process && kill((pid_t)process, 0) != 0 && errno == ESRCH) remove_if_left(dirfd(stream), entry->d_name);
+    }
+    if (stream) closedir(stream);
+    free(directory);
+}
+
 /* Opens the temporary file, whose name is short where the file's is as long as names can be; 0, or errno says why not. */
 static int open_temporary(cli_file *file) {
     const char *slash;
@@ -152,12 +199,14 @@ static int open_temporary(cli_file *file) {
     room = directory + sizeof "megavit..0000.partial" + 3 * sizeof(long);
     file->temporary = malloc(room);
     if (!file->temporary) return 0;
+    remove_left_over(file->path, directory);
     for (int attempt = 0; attempt < 1000 && descriptor < 0; attempt++) { /* a name that somebody left there is not ours */
         snprintf(file->temporary, room, "%.*smegavit.%ld.%d.partial", (int)directory, file->path, (long)getpid(), attempt);
         descriptor = open_watched(file->temporary);
         if (descriptor < 0 && errno != EEXIST) break;
     }
     if (descriptor >= 0) {
+        lock_whole(descriptor); /* where the file system has no locks, nobody removes what is left */
         file->stream = fdopen(descriptor, "w+b");
         if (!file->stream) close(descriptor);
         return file->stream != NULL;
