@@ -1,7 +1,7 @@
 /* What bf16 and MXFP8 cost in accuracy, on the CPU's twin of the kernel for Blackwell, which rounds what that rounds: cosines of pooled
    rows (the first token's where there are none) and of each token's row, between float32 and products in bf16, in MXFP8 for all four of a
    layer, each of them alone, and all but one or two; the others, and all else, in bf16. With -DMGV__MX_SCALE=floor_scale the scales are
-   those of OCP's rule, which rounds down. How:
+   those of OCP's rule, which rounds down. Last, how far rows that are MXFP8 before a norm have their means from zero. How:
 
        make build/precision build/precision-floor
        build/precision MODEL_DIR [--crops] [PICTURE ...]
@@ -34,6 +34,23 @@ static uint32_t bit_of(const mgv__program *program, uint32_t i) {
     return program->ops[i - 1].kind == MGV__OP_ATTENTION ? OUT : FC2;
 }
 
+/* The largest |mean| of a row that MXFP8 rounds before it is normalised, in its standard deviations (MGV__MX_MEAN_RATIO), in float32. */
+static double mean_ratio;
+static void note_means(const mgv_engine *engine, uint32_t i) {
+    const mgv__program *program = &engine->model->program;
+    const mgv__op *norm = &program->ops[i];
+    const uint32_t rows = mgv__geometry_rows(&engine->geometry, program->buffers[norm->source].rows);
+    uint32_t row, k;
+    if (norm->kind != MGV__OP_NORM || i + 1 == program->op_count || !bit_of(program, i + 1)) return;
+    for (row = 0; row < rows; row++) {
+        const float *x = engine->buffers[norm->source] + (size_t)row * norm->inner;
+        double mean = 0, squares = 0;
+        for (k = 0; k < norm->inner; k++) mean += (double)x[k] / norm->inner;
+        for (k = 0; k < norm->inner; k++) squares += ((double)x[k] - mean) * ((double)x[k] - mean) / norm->inner;
+        if (squares > 0) mean_ratio = fmax(mean_ratio, fabs(mean) / sqrt(squares));
+    }
+}
+
 /* Operations [first, last] of a picture that begin() has prepared, with the products of `ops` in MXFP8; or all in float32. */
 static void run(mgv_engine *engine, uint32_t ops, uint32_t first, uint32_t last) {
     const mgv__program *program = &engine->model->program;
@@ -44,6 +61,7 @@ static void run(mgv_engine *engine, uint32_t ops, uint32_t first, uint32_t last)
     r.precision = ops == FLOAT32 ? MGV_PRECISION_AUTO : MGV_PRECISION_MXFP8;
     for (i = first; i <= last; i++) {
         const uint32_t bit = bit_of(program, i);
+        if (ops == FLOAT32) note_means(engine, i);
         mgv__cpu_begin(&job, &r, &program->ops[i]);
         if (bit && ops != FLOAT32 && !(bit & ops)) {
             job.rounding = MGV__ROUND_BF16;
@@ -178,6 +196,8 @@ static void print_table(const sums *s) {
     for (i = 0; i < CHOICES; i++)
         printf("%-20s %10.6f %10.6f %12.6f\n", choices[i].name, s[i].pooled / (double)s[i].pictures, s[i].least,
                s[i].patches / (double)s[i].rows);
+    printf("means of rows before a norm: up to %.2f deviations; beyond %.1f bf16 is better for qkv and fc1\n", mean_ratio,
+           MGV__MX_MEAN_RATIO);
 }
 
 int main(int argc, char **argv) {
