@@ -13989,12 +13989,14 @@ static void mgv__plan_schedule(mgv__plan *plan, uint32_t images, uint32_t cluste
     plan->clusters = mgv__plan_regime(plan)->asks_clusters ? plan->latency_clusters : clusters;
     mgv__plan_tiles(plan, images);
     plan->segment_count = 0;
-    /* group g starts at step (g / lanes) * group_ops + (g % lanes) * group_ops / lanes */
-    for (step = 0; step < (groups / lanes + 2) * group_ops; step++)
-        for (group = 0; group < groups; group++) {
+    /* group g starts at step (g / lanes) * group_ops + (g % lanes) * group_ops / lanes: those of two turns are under way at a time */
+    for (step = 0; step < (groups / lanes + 2) * group_ops; step++) {
+        const uint32_t turn = step / group_ops, end = mgv__min_u32(groups, (turn + 1) * lanes);
+        for (group = turn ? (turn - 1) * lanes : 0; group < end; group++) {
             uint32_t start = group / lanes * group_ops + group % lanes * (group_ops / lanes);
             if (step >= start && step - start < group_ops) mgv__plan_segment(plan, step - start, group, &tiles);
         }
+    }
     for (i = group_ops; i < plan->op_count; i++) mgv__plan_segment(plan, i, 0, &tiles);
     memset(&plan->segments[plan->segment_count], 0, sizeof *plan->segments);
     plan->segments[plan->segment_count].first_tile = tiles;
@@ -15197,6 +15199,7 @@ static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__conf
     return mgv__plan_make_for(allocator, MGV__MACHINE_DEFAULT, config, program, max_images, max_pictures, result, error);
 }
 
+enum { MGV__SCHEDULE_TILES = 1 << 25 }; /* of more pictures than a GPU's memory holds; some seconds */
 static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule_desc *desc, mgv_schedule_info *info, mgv_schedule_op *ops,
                                       uint32_t op_capacity, mgv_error *error) {
     const uint32_t images = desc->image_count ? desc->image_count : 1, each = desc->tokens ? desc->tokens : 1024;
@@ -15229,6 +15232,10 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (mgv__plan_latency_supported(plan))
         plan->latency_clusters = mgv__min_u32(sms / MGV__LATENCY_CLUSTER, plan->machine->costs.latency_clusters);
     if (result == MGV_OK) mgv__plan_schedule(plan, (uint32_t)units, sms / MGV__CLUSTER);
+    if (result == MGV_OK && plan->segments[plan->segment_count].first_tile > (uint32_t)MGV__SCHEDULE_TILES)
+        result = mgv__fail(error, MGV_ERROR_CAPACITY, "%u images are %u tiles, more than the %u that are laid out one by one; they are alike "
+                           "in groups of %u images", (uint64_t)images, (uint64_t)plan->segments[plan->segment_count].first_tile,
+                           (uint64_t)MGV__SCHEDULE_TILES, (uint64_t)plan->group_images);
     if (result == MGV_OK) result = mgv__plan_validate(plan, plan->counts, error);
     if (result == MGV_OK && ops && op_capacity < plan->op_count)
         result = mgv__fail(error, MGV_ERROR_CAPACITY, "the schedule has %u operations; there is room for %u", (uint64_t)plan->op_count,

@@ -94,6 +94,13 @@ static void plans_of_texts_that_cannot_be(void **state) {
     assert_bad_file(run("plan", "--model", in_scratch("nothing"), "--position", "4"), "config.json");
 }
 
+/* As many pictures as may be asked for: said soon, not laid out for minutes. */
+static void plan_of_a_million(void **state) {
+    (void)state;
+    assert_bad_file(run("plan", "--model", "examples/model", "--batch", "1048576", "--backend", "cuda"),
+                    "1048576 images are 44535565 tiles, more than the 33554432 that are laid out one by one; they are alike in groups of 60");
+}
+
 /* Of Blackwell it says that nothing of it is measured, and which precision. */
 static void plans_of_machines(void **state) {
     static const struct {
@@ -120,8 +127,40 @@ static void plans_of_machines(void **state) {
                     "the kernel for Blackwell runs towers of SigLIP, CLIP and DINOv2 alone");
 }
 
+/* The table of clusters: what its numbers must be by the tile's sides, (rows + columns / CTAs) of 128 bytes and a CTA's own scales. */
+static void plan_of_clusters(void **state) {
+    static const int sizes[] = {1, 2, 4, 16}, of_blackwell[] = {148, 148, 132, 112};
+    static const char *const precisions[] = {"bf16", "mxfp8"};
+    size_t p, i;
+    (void)state;
+    for (p = 0; p < COUNT_OF(precisions); p++) {
+        const char *at;
+        int rows, columns, clocks;
+        assert_int_equal(run("plan", "--model", "examples/model", "--batch", "592", "--arch", "sm_100a", "--precision", precisions[p]), 0);
+        at = strstr(said_out, "clusters of CTAs, by count: tiles of ");
+        assert_non_null(at);
+        at = strchr(at + 37, ',');
+        assert_int_equal(sscanf(at, ", %dx%d, %d clocks of products", &rows, &columns, &clocks), 3);
+        assert_true(rows == 128 && columns >= 64 && clocks == 2 * columns); /* 8192 FLOPs of bf16 a clock, twice that of bytes */
+        at = strchr(strchr(at, '\n') + 1, '\n');
+        for (i = 0; i < COUNT_OF(sizes); i++) {
+            const double bytes = 128 * 128 + 128.0 * columns / sizes[i] + (p ? 512 * (1 + (columns + 127) / 128) : 0);
+            int ctas, sms, of_clock, took;
+            double all, part;
+            assert_int_equal(sscanf(at, "%d %d %d %lf %d %lf", &ctas, &sms, &of_clock, &all, &took, &part), 6);
+            assert_true(ctas == sizes[i] && sms == of_blackwell[i]);
+            assert_true(fabs(of_clock - bytes / clocks) < 0.51 && fabs(all - bytes / clocks * sms * 1.9e-3) < 0.06);
+            assert_true(fabs(took - fmax(bytes / (110 / 1.9), clocks)) < 0.6);
+            at = strchr(at + 1, '\n');
+        }
+    }
+    assert_int_equal(run("plan", "--model", "examples/model", "--batch", "592"), 0);
+    assert_null(strstr(said_out, "clusters of CTAs, by count")); /* Hopper's are what they are */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plan_of_texts), cmocka_unit_test(plans_of_texts_that_cannot_be),
+                                       cmocka_unit_test(plan_of_a_million), cmocka_unit_test(plan_of_clusters),
                                        cmocka_unit_test(plans_of_machines)};
     return cmocka_run_group_tests_name("plans of texts and of Blackwell", tests, set_up_model, tear_down_model);
 }
