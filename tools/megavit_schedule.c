@@ -106,6 +106,40 @@ static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *i
                "%.0f clocks.\n", 100 * (1 - info->beside_share), info->gap_clocks);
 }
 
+/* What clusters of how many CTAs would give, by count: of the largest product's tile, for 128 bytes of K, whose rows and scales are a CTA's
+   own and whose weights come to the cluster once. Multiprocessors that such clusters find: StuartSul/gpu-experiments@4cb7ade, on a B200. */
+enum { CLUSTER_SIZES = 4, COUNTED_ON = 148 };
+static const uint32_t cluster_sizes[CLUSTER_SIZES] = {1, 2, 4, 16}, cluster_finds[CLUSTER_SIZES] = {148, 148, 132, 112};
+
+static const mgv_schedule_op *largest_product(const mgv_schedule_op *ops, uint32_t count) {
+    const mgv_schedule_op *largest = NULL;
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(ops[i].kind, "product") == 0 && (!largest || ops[i].flops > largest->flops)) largest = &ops[i];
+    return largest;
+}
+static void print_clusters(const mgv_schedule_op *ops, const mgv_schedule_info *info, int mx) {
+    const mgv_schedule_op *op = largest_product(ops, info->op_count);
+    const double all_clocks = info->multiprocessors * info->clock_hz, l2 = info->l2_bandwidth / all_clocks;
+    double of_tile, bytes[CLUSTER_SIZES], clocks[CLUSTER_SIZES], at_once[CLUSTER_SIZES], of_two = 1;
+    uint32_t sms[CLUSTER_SIZES];
+    if (!op) return;
+    of_tile = 128.0 * op->tile_rows * op->tile_columns / (info->matrix_flops / all_clocks);
+    for (int i = 0; i < CLUSTER_SIZES; i++) {
+        const uint32_t scales = mx ? 512 * (1 + (op->tile_columns + 127) / 128) : 0;
+        sms[i] = info->multiprocessors * cluster_finds[i] / COUNTED_ON;
+        bytes[i] = 128.0 * op->tile_rows + scales + 128.0 * op->tile_columns / cluster_sizes[i];
+        clocks[i] = bytes[i] / l2 > of_tile ? bytes[i] / l2 : of_tile;
+        at_once[i] = sms[i] / clocks[i];
+        if (cluster_sizes[i] == 2) of_two = at_once[i];
+    }
+    printf("\nclusters of CTAs, by count: tiles of %s, %ux%u, %.0f clocks of products for 128 bytes of K, L2 at %.0f bytes a clock\n"
+           "%4s %16s %15s %10s %8s %15s\n", op->label, op->tile_rows, op->tile_columns, of_tile, l2, "CTAs", "multiprocessors",
+           "bytes a clock", "TB/s", "clocks", "tiles, to of 2");
+    for (int i = 0; i < CLUSTER_SIZES; i++)
+        printf("%4u %16u %15.0f %10.1f %8.0f %15.2f\n", cluster_sizes[i], sms[i], bytes[i] / of_tile,
+               bytes[i] / of_tile * sms[i] * info->clock_hz * 1e-12, clocks[i], at_once[i] / of_two);
+}
+
 int cli_check_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc, int required) {
     mgv_schedule_info info;
     mgv_error error;
@@ -144,6 +178,7 @@ int cli_print_schedule(const mgv_model *model, const char *name, const mgv_sched
         print_tiles(ops, info.op_count);
         print_times(ops, info.op_count, &info);
         print_summary(ops, &info, desc->image_count);
+        if (info.tensor_count) print_clusters(ops, &info, precision != NULL);
     }
     free(ops);
     return result == MGV_OK ? CLI_DONE : cli_fail_library(name, result, &error);
