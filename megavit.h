@@ -15233,8 +15233,8 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
         plan->latency_clusters = mgv__min_u32(sms / MGV__LATENCY_CLUSTER, plan->machine->costs.latency_clusters);
     if (result == MGV_OK) mgv__plan_schedule(plan, (uint32_t)units, sms / MGV__CLUSTER);
     if (result == MGV_OK && plan->segments[plan->segment_count].first_tile > (uint32_t)MGV__SCHEDULE_TILES)
-        result = mgv__fail(error, MGV_ERROR_CAPACITY, "%u images are %u tiles, more than the %u that are laid out one by one; they are alike "
-                           "in groups of %u images", (uint64_t)images, (uint64_t)plan->segments[plan->segment_count].first_tile,
+        result = mgv__fail(error, MGV_ERROR_CAPACITY, "%u images are %u tiles, more than the %u that are laid out one by one; they are "
+                           "alike in groups of %u images", (uint64_t)images, (uint64_t)plan->segments[plan->segment_count].first_tile,
                            (uint64_t)MGV__SCHEDULE_TILES, (uint64_t)plan->group_images);
     if (result == MGV_OK) result = mgv__plan_validate(plan, plan->counts, error);
     if (result == MGV_OK && ops && op_capacity < plan->op_count)
