@@ -5,6 +5,7 @@
 #include "tile_host.h"
 
 extern "C" void tile_kernel(TileArguments arguments);
+extern "C" void tile_pair_kernel(TileArguments arguments);
 
 template <class T> static T *to_memory(const std::vector<T> &data, const char *name) {
     T *memory = (T *)machine::global_allocate(data.size() * sizeof(T), name);
@@ -18,15 +19,17 @@ static bool run(const char *name, TileArguments arguments, const std::vector<uin
     machine::global_reset();
     arguments.image = (const uint32_t *)to_memory(image, "image");
     arguments.before = to_memory(before, "before");
-    arguments.after = (uint32_t *)machine::global_allocate(TILE_WORDS * 4, "after");
+    arguments.after = (uint32_t *)machine::global_allocate(after.size() * 4, "after");
     machine::Launch launch;
     launch.kernel = name;
     launch.block = TILE_THREADS;
     launch.registers = 128;
     launch.dynamic_shared = TILE_SHARED;
-    const machine::Result result = machine::launch(launch, machine::Options(), [&]() { tile_kernel(arguments); });
+    if (arguments.pair) launch.grid = launch.cluster = 2;
+    const machine::Result result =
+        machine::launch(launch, machine::Options(), [&]() { (arguments.pair ? tile_pair_kernel : tile_kernel)(arguments); });
     if (!result.reports.empty()) fprintf(stderr, "%s", result.text().c_str());
-    memcpy(after.data(), arguments.after, TILE_WORDS * 4);
+    memcpy(after.data(), arguments.after, after.size() * 4);
     return result.reports.empty();
 }
 

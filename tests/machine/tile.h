@@ -29,14 +29,14 @@ enum {
 
 struct TileArguments {
     const uint32_t *image, *before; /* TILE_IMAGE bytes, TILE_WORDS */
-    uint32_t *after;
-    uint32_t count;
+    uint32_t *after; /* of a pair the peer's follow, each */
+    uint32_t count, pair;
     TileStep step[TILE_STEPS];
 };
 
 struct TileCase {
     const char *name;
-    uint32_t kind, m, n, k;        /* k: elements, whole products */
+    uint32_t kind, m, n, k;        /* k: elements, whole products; m: 256 of a pair of CTAs (cta_group::2) */
     uint32_t a_width, b_width;     /* bytes of a panel in shared memory: 128, 64, 32, 16 */
     uint32_t a_transposed, b_transposed, a_format, b_format;
     uint32_t a_in_tensor_memory, accumulate; /* onto what tensor memory held */
@@ -68,6 +68,10 @@ static const TileCase tile_cases[] = {
     {"MXFP8, 64 columns in the middle of an atom", TILE_MX, 128, 64, 128, 128, 128, 0, 0, 0, 0, 0, 0, 128, 64, 1},
     {"MXFP8, 96 columns from the last quarter of an atom", TILE_MX, 128, 96, 128, 128, 128, 0, 0, 0, 0, 0, 0, 128, 96, 0},
     {"MXFP8, E5M2, 32-byte swizzle", TILE_MX, 128, 64, 128, 32, 32, 0, 0, 1, 1, 0, 0, 0, 0, 0},
+    {"bf16, a pair, whole numbers", TILE_F16, 256, 256, 64, 128, 128, 0, 0, 1, 1, 0, 0, 0, 0, 1},
+    {"bf16, a pair, onto sums, rounded", TILE_F16, 256, 128, 128, 128, 128, 0, 0, 1, 1, 0, 1, 64, 0, 0},
+    {"MXFP8, a pair, whole numbers", TILE_MX, 256, 256, 128, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"MXFP8, a pair, 192 columns, two blocks of K, rounded", TILE_MX, 256, 192, 256, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"store of 16 lanes, 8 columns", TILE_MOVE, 0, TILE_STORE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 40, 0, 1},
     {"store of the other 16 lanes", TILE_MOVE, 0, TILE_STORE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 200, 16, 1},
     {"load of 16 lanes, 16 columns", TILE_MOVE, 0, TILE_LOAD_8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 1},
@@ -80,7 +84,7 @@ enum { TILE_CASES = sizeof tile_cases / sizeof tile_cases[0], TILE_SCALES_COLUMN
 /* What a run leaves in a file: for each case this head, its steps, the image, tensor memory before and after. */
 struct TileHead {
     char name[64];
-    uint32_t magic, count, whole, kind;
+    uint32_t magic, count, whole, kind; /* kind: and 256 of a pair, whose image, before and after are twice as long */
 };
 enum { TILE_MAGIC = 0x454C4954 };
 

@@ -32,12 +32,15 @@ def read(path):
         keys = "what kind d word a b a_in_tensor_memory a_scales b_scales accumulate".split()
         steps = [dict(zip(keys, STEP.unpack_from(data, at + i * STEP.size))) for i in range(count)]
         at += count * STEP.size
-        parts = []
+        parts, ctas = [], 1 + (kind >> 8)
         for words in (IMAGE // 4, LANES * COLUMNS, LANES * COLUMNS):
-            parts.append(np.frombuffer(data, "<u4", words, at))
-            at += words * 4
-        cases.append(dict(name=name.rstrip(b"\0").decode(), whole=whole, kind=kind, steps=steps, image=parts[0].view(np.uint8),
-                          before=parts[1].reshape(LANES, COLUMNS), after=parts[2].reshape(LANES, COLUMNS)))
+            parts.append(np.frombuffer(data, "<u4", ctas * words, at).reshape(ctas, words))
+            at += ctas * words * 4
+        images = [image.view(np.uint8) for image in parts[0]]
+        for cta in range(ctas):  # of a pair each half of the rows is a case, with the weights of both
+            cases.append(dict(name=name.rstrip(b"\0").decode() + (f", rows {128 * cta} and up" if ctas > 1 else ""), whole=whole,
+                              kind=kind & 255, steps=steps, image=images[cta], images=images,
+                              before=parts[1][cta].reshape(LANES, COLUMNS), after=parts[2][cta].reshape(LANES, COLUMNS)))
     return cases
 
 
@@ -285,8 +288,10 @@ def expected(case, oracle):
             moved(memory, step)
         elif step["what"] == MULTIPLY:
             w = word_of(step["word"], case["kind"])
+            b = [oracle.b_of(dict(case, image=image), step, dict(w, n=w["n"] // len(case["images"]))) for image in case["images"]]
+            w["m"] //= len(case["images"])
             a_scale, b_scale = oracle.scales_of(memory, step, w) if case["kind"] == MX else (None, None)
-            value, size = oracle.product(case, w, oracle.a_of(case, step, w, memory), oracle.b_of(case, step, w), a_scale, b_scale)
+            value, size = oracle.product(case, w, oracle.a_of(case, step, w, memory), np.concatenate(b), a_scale, b_scale)
             if sums is None:
                 lanes, columns = oracle.place(w["m"], w["n"])
                 place = lanes, columns + column

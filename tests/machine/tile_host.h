@@ -46,6 +46,17 @@ static std::vector<uint8_t> tile_image(const TileCase &c, uint32_t seed) {
     return image;
 }
 
+/* Of a pair the peer's, whose scales of B are the same. */
+static std::vector<uint8_t> tile_images(const TileCase &c, uint32_t seed) {
+    std::vector<uint8_t> images = tile_image(c, seed);
+    if (c.m != 256) return images;
+    std::vector<uint8_t> peers = tile_image(c, seed + 100000);
+    for (uint32_t at = TILE_SCALES_AT; at < TILE_IMAGE; at += 3 * TILE_ATOM_BYTES)
+        for (uint32_t i = at + TILE_ATOM_BYTES; i < at + 3 * TILE_ATOM_BYTES && i < TILE_IMAGE; i++) peers[i] = images[i];
+    images.insert(images.end(), peers.begin(), peers.end());
+    return images;
+}
+
 /* Before: whole numbers in float32; pairs of bf16 where A is there. */
 static std::vector<uint32_t> tile_before(const TileCase &c, uint32_t seed) {
     std::vector<uint32_t> words(TILE_WORDS);
@@ -63,7 +74,8 @@ static std::vector<uint32_t> tile_before(const TileCase &c, uint32_t seed) {
    copy is not held back by the products that read what it overwrites. */
 static std::vector<TileStep> tile_steps_of(const TileCase &c) {
     const uint32_t size = c.kind == TILE_F16 ? 2 : 1, of_product = 32 / size, b_scales = TILE_SCALES_COLUMN + SCALE_ATOM_COLUMNS;
-    const uint32_t a_rows = c.a_transposed ? c.k : c.m, b_rows = c.b_transposed ? c.k : c.n;
+    const uint32_t pair = c.m == 256; /* half of the rows of A and of B lie in each CTA */
+    const uint32_t a_rows = c.a_transposed ? c.k : c.m >> pair, b_rows = c.b_transposed ? c.k : c.n >> pair;
     const uint64_t a = c.kind == TILE_MOVE ? 0
                        : c.a_transposed ? matrix_descriptor_mn_major(TILE_A_AT, a_rows, c.a_width)
                                       : matrix_descriptor_k_major(TILE_A_AT, a_rows, c.a_width);
@@ -119,9 +131,10 @@ template <class Run> int tile_run(FILE *file, uint32_t seed, uint32_t first, uin
         const TileCase &c = tile_cases[i];
         const uint32_t its_seed = seed * 1000003u + i * 200000u;
         const std::vector<TileStep> steps = tile_steps_of(c);
-        const std::vector<uint8_t> image = tile_image(c, its_seed);
-        const std::vector<uint32_t> before = tile_before(c, its_seed);
-        std::vector<uint32_t> after(TILE_WORDS);
+        const std::vector<uint8_t> image = tile_images(c, its_seed);
+        std::vector<uint32_t> before = tile_before(c, its_seed);
+        if (c.m == 256) before.insert(before.end(), before.rbegin(), before.rend());
+        std::vector<uint32_t> after(before.size());
         TileArguments arguments;
         TileHead head;
         memset((void *)&arguments, 0, sizeof arguments);
@@ -129,6 +142,7 @@ template <class Run> int tile_run(FILE *file, uint32_t seed, uint32_t first, uin
         if (steps.size() > TILE_STEPS) return -1;
         memcpy(arguments.step, steps.data(), steps.size() * sizeof steps[0]);
         arguments.count = (uint32_t)steps.size();
+        arguments.pair = c.m == 256;
         if (!run(c.name, arguments, image, before, after)) {
             fprintf(stderr, "%s: FAILED\n", c.name);
             failed++;
@@ -138,7 +152,7 @@ template <class Run> int tile_run(FILE *file, uint32_t seed, uint32_t first, uin
         head.magic = TILE_MAGIC;
         head.count = arguments.count;
         head.whole = c.whole;
-        head.kind = c.kind;
+        head.kind = c.kind | arguments.pair << 8;
         fwrite(&head, sizeof head, 1, file);
         fwrite(steps.data(), sizeof steps[0], steps.size(), file);
         fwrite(image.data(), 1, image.size(), file);
