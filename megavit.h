@@ -16799,21 +16799,33 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
     return MGV_OK;
 }
 
-/* Clusters of the latency regime: as many as run at once, which the card's layout decides. */
-static mgv_result mgv__cuda_latency_clusters(const mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {
-    const uint32_t most = cuda->clusters * MGV__CLUSTER / MGV__LATENCY_CLUSTER;
+/* How many clusters of a regime run at once, which the card's layout decides; `most` at most. */
+static mgv_result mgv__cuda_ask_clusters(const mgv__cuda *cuda, uint32_t regime, uint32_t most, uint32_t *clusters, mgv_error *error) {
     cudaLaunchConfig_t config;
     cudaLaunchAttribute attributes[2];
-    int clusters = 0;
-    cuda->plan->forced_regime = desc->regime;
-    if (!most || !mgv__plan_latency_supported(cuda->plan)) return MGV_OK;
-    mgv__cuda_configure(cuda, MGV__LATENCY, 1, &config, attributes);
+    int found = 0;
+    mgv__cuda_configure(cuda, regime, 1, &config, attributes);
     config.numAttrs = 1;
     MGV__CUDA_TRY(cuda->calls, OccupancyMaxActiveClusters,
-                  (&clusters, (const void *)cuda->kernel[mgv__plan_kernel_for(cuda->plan, MGV__LATENCY, 0)], &config),
+                  (&found, (const void *)cuda->kernel[mgv__plan_kernel_for(cuda->plan, regime, 0)], &config),
                   "asking how many clusters run at once");
-    cuda->plan->latency_clusters = clusters > 0 ? mgv__min_u32((uint32_t)clusters, most) : 0;
+    *clusters = found > 0 ? mgv__min_u32((uint32_t)found, most) : 0;
     return MGV_OK;
+}
+/* Every tile of a launch waits for others, so all clusters must run at once. Clusters of two are what every Hopper card has half as many of
+   as multiprocessors; of Blackwell's that is others' word. */
+static mgv_result mgv__cuda_take_clusters(mgv__cuda *cuda, const mgv__cuda_desc *desc, mgv_error *error) {
+    mgv_result result = MGV_OK;
+    uint32_t most;
+    cuda->plan->forced_regime = desc->regime;
+    if (cuda->machine->untried) result = mgv__cuda_ask_clusters(cuda, MGV__THROUGHPUT, cuda->clusters, &cuda->clusters, error);
+    if (result != MGV_OK) return result;
+    if (!cuda->clusters)
+        return mgv__fail(error, MGV_ERROR_NO_DEVICE, "GPU %i runs no cluster of %u of the kernel's CTAs", (int64_t)desc->device,
+                         (uint64_t)MGV__CLUSTER);
+    most = cuda->clusters * MGV__CLUSTER / MGV__LATENCY_CLUSTER;
+    if (!most || !mgv__plan_latency_supported(cuda->plan)) return MGV_OK;
+    return mgv__cuda_ask_clusters(cuda, MGV__LATENCY, most, &cuda->plan->latency_clusters, error);
 }
 
 /* Page-locked memory that weights go through on their way to the device: two halves, one that is copied or hashed, one that is filled. */
@@ -17009,7 +17021,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     result = mgv__cuda_load(cuda, desc->kernels, error);
     if (result != MGV_OK) return result;
-    result = mgv__cuda_latency_clusters(cuda, desc, error);
+    result = mgv__cuda_take_clusters(cuda, desc, error);
     if (result != MGV_OK) return result;
     result = mgv__cuda_take_arena(cuda, desc, error);
     if (result != MGV_OK) return result;

@@ -50,6 +50,7 @@ typedef struct fake_cuda {
     int refuse_maps;           /* it refuses every tensor map */
     const char *missing;       /* a name that the kernels do not have */
     int driver, runtime, devices, device, major, minor, multiprocessors, shared, cooperative;
+    int broken_up;             /* 1 + the clusters that run at once, fewer than multiprocessors would make; 0: as many */
     uint32_t description[5];
     size_t description_bytes;
     int copying;               /* Memcpy of what is not pinned returned, and its last bytes may still be on their way to the device */
@@ -375,6 +376,7 @@ static cudaError_t fake_OccupancyMaxActiveClusters(int *clusters, const void *ke
     FAKE_CALL("OccupancyMaxActiveClusters");
     fake_find_other(kernel);
     *clusters = (int)((unsigned int)fake.multiprocessors / config->attrs[0].val.clusterDim.x);
+    if (fake.broken_up) *clusters = fake.broken_up - 1;
     return cudaSuccess;
 }
 static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {

@@ -156,6 +156,25 @@ static void test_other_cards(void **state) {
     }
 }
 
+/* Multiprocessors that make fewer clusters than half of them: as many as the card says run at once, and none is an error. */
+static void test_clusters(void **state) {
+    fixture *f = (fixture *)*state;
+    mgv_engine *engine = NULL;
+    mgv_error error;
+    fake_reset();
+    fake.major = 10;
+    fake.multiprocessors = 148;
+    fake.broken_up = 1 + 71;
+    if (make(f, MGV_BACKEND_CUDA, "sm_100a", &engine, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(engine->gpu->cuda->clusters, 71);
+    mgv_engine_destroy(engine);
+    engine = NULL;
+    fake.broken_up = 1;
+    assert_int_equal(make(f, MGV_BACKEND_CUDA, "sm_100a", &engine, &error), MGV_ERROR_NO_DEVICE);
+    assert_string_equal(error.message, "GPU 0 runs no cluster of 2 of the kernel's CTAs");
+    assert_int_equal(fake_alive(), 0);
+}
+
 /* Kernels of other cards alone (KERNEL_ARCHITECTURES=90a): CUDA finds no image, asked for it is an error, and AUTO takes the CPU. */
 static void test_no_image(void **state) {
     static const char *const calls[] = {"cudaLibraryLoadData", "cudaLibraryGetKernel"};
@@ -269,6 +288,7 @@ static void test_schedules(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_capabilities, set_up, tear_down),
                                        cmocka_unit_test_setup_teardown(test_other_cards, set_up, tear_down),
+                                       cmocka_unit_test_setup_teardown(test_clusters, set_up, tear_down),
                                        cmocka_unit_test_setup_teardown(test_no_image, set_up, tear_down),
                                        cmocka_unit_test_setup_teardown(test_precisions, set_up, tear_down),
                                        cmocka_unit_test_setup_teardown(test_auto, set_up, tear_down),
