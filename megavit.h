@@ -1229,7 +1229,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 35u
+#define MGV__KERNEL_VERSION 36u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1354,7 +1354,8 @@ enum {
     MGV__KERNEL_GEMV,      /* up to MGV__GEMV_MAX_ROWS rows, 8 columns for 2, 4 or 8 warps: the pooling head's products for few images */
     MGV__KERNEL_REST,      /* latency regime: a WIDE tile beyond the last row, where clusters are to have a rest */
     MGV__KERNEL_THIN,      /* latency regime: a tile as DEEP's, of which each CTA has a quarter of the rows and all of K */
-    MGV__KERNEL_ATTENTION_RANGES, /* pictures of any size: 128 queries of one head a CTA, each with the keys of its own range */
+    MGV__KERNEL_ATTENTION_RANGES, /* pictures of any size: 128 queries of one head a CTA, each with the keys of its own range; latency
+                                     regime: of two heads a cluster */
     MGV__KERNEL_PATCHES_OF_TOKENS, /* pixels of pictures of any size -> 128 rows of patches a CTA */
     MGV__KERNEL_MERGE,     /* mergers of tokens: 128 rows of the stream a CTA, FOLD_NORM: normalised, into the rows that a merger reads;
                               else 128 merged rows -> float32 in memory of the caller's */
@@ -1385,6 +1386,9 @@ enum {
                             MGV__KIND(GEMV) | MGV__KIND(REST))
 #define MGV__KINDS_LATENCY_ANY (MGV__KINDS_LATENCY | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | \
                                 MGV__KIND(ROWS))
+/* And those of towers for pictures of any size. */
+#define MGV__KINDS_LATENCY_TOWER (MGV__KINDS_LATENCY_PRODUCTS | MGV__KIND(ROWS) | MGV__KIND(ATTENTION_RANGES) | \
+                                  MGV__KIND(PATCHES_OF_TOKENS) | MGV__KIND(MERGE) | MGV__KIND(TOWER))
 
 /* What a GEMM does with its accumulators, in this order. */
 enum {
@@ -1452,6 +1456,7 @@ typedef struct mgv__kernel_latency {     /* WIDE, DEEP, THIN */
     uint32_t behind_map;        /* THIN: of A's blocks behind the first two of each math group */
     uint32_t target, residual;
     uint32_t blocks, b_row, bias, table, stats_out; /* as of GEMMs; DEEP: blocks of a CTA */
+    uint32_t merger_rows;       /* a merger's target instead: how far it lies behind the buffer of patches, in units of 16 bytes */
 } mgv__kernel_latency;
 typedef struct mgv__kernel_gemv {        /* GEMV */
     uint32_t source, target;
@@ -11377,7 +11382,7 @@ typedef struct mgv__views {
     uint32_t weights[MGV__PACK_COUNT][3];         /* for tiles of 256, 128, 64 columns */
     uint32_t split_weights[MGV__PACK_COUNT][2];   /* for SPLIT tiles of 160, 192: boxes of half a tile's columns */
     uint32_t split_rest[2];                       /* of the stream, behind the first 64 columns of half a tile */
-    uint32_t latency_a[MGV__DEVICE_MLP + 1];
+    uint32_t latency_a[MGV__DEVICE_BUFFER_COUNT];
     uint32_t latency_keys;                        /* half of an image's keys or values */
     uint32_t latency_weights[MGV__PACK_COUNT];
     uint32_t latency_pool;                        /* a CTA's tokens of the pooling head */
@@ -11600,13 +11605,14 @@ enum {
 };
 
 /* Rows of a CTA's matrix tile, and of a counter. In the latency regime those with which an image's tokens fill their tiles best. */
-static uint32_t mgv__plan_latency_rows(uint32_t tokens) {
-    const uint32_t few = MGV__LATENCY_SHORT_ROWS, many = MGV__LATENCY_MAX_ROWS;
+static uint32_t mgv__plan_latency_rows(const mgv__plan *plan) {
+    const uint32_t few = MGV__LATENCY_SHORT_ROWS, many = MGV__LATENCY_MAX_ROWS, tokens = plan->tokens;
+    if (plan->varlen) return many;
     return mgv__ceil_div(tokens, few) * few <= mgv__ceil_div(tokens, many) * many ? few : many;
 }
 static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
     const uint32_t rows = mgv__plan_regime(plan)->row_tile;
-    return rows ? rows : mgv__plan_latency_rows(plan->tokens);
+    return rows ? rows : mgv__plan_latency_rows(plan);
 }
 
 /* Rows end within a block of 64 columns. Most tiles need not know: what lies behind is zero where it is loaded and cut off where it is
@@ -11616,7 +11622,7 @@ static int mgv__plan_is_ragged(const mgv__plan *plan) { return plan->width % 64 
 /* Whether a kernel is made for pictures of this size. */
 static int mgv__plan_suits_kernel(const mgv__plan *plan, uint32_t kernel) {
     const mgv__kernel_entry *k = &plan->machine->kernels[kernel];
-    return !k->rows || k->rows == mgv__plan_latency_rows(plan->tokens);
+    return !k->rows || k->rows == mgv__plan_latency_rows(plan);
 }
 /* The first kernel of a regime that is, and has code for these kinds of tiles; the machine's kernel_count: none has. */
 static uint32_t mgv__plan_kernel_for(const mgv__plan *plan, uint32_t regime, uint32_t kinds) {
@@ -11857,10 +11863,12 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     return op;
 }
 
-/* Whether the latency regime runs this model; the throughput regime does. */
+/* Whether the latency regime runs this model; the throughput regime does. Of towers those for pictures of any size with LayerNorm, without
+   a gate and without a pooling head. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
-    return plan->machine->costs.latency_clusters && !plan->varlen && (!plan->pools || mgv__plan_pools_tokens(plan, 1)) &&
-           !mgv__plan_is_ragged(plan) && !plan->needs_tower && !mgv__is_wide_head(plan->head_dim);
+    const uint32_t turns = plan->varlen ? MGV__KERNEL_ROTARY | MGV__KERNEL_SAMPLED : 0;
+    return plan->machine->costs.latency_clusters && (!plan->pools || mgv__plan_pools_tokens(plan, 1)) && !mgv__plan_is_ragged(plan) &&
+           !(plan->needs_tower & ~turns) && !mgv__is_wide_head(plan->head_dim);
 }
 
 /* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
@@ -13018,9 +13026,18 @@ static uint32_t mgv__sm90_thin_map(mgv__plan *plan, uint32_t buffer, uint32_t bl
     return mgv__plan_new_map(plan, &m);
 }
 
+/* Rows of a tile are those of the throughput regime's, which are loaded alike. */
+MGV__STATIC_ASSERT((int)MGV__LATENCY_MAX_ROWS == (int)MGV__GEMM_ROWS, a_tile_of_either_regime_has_the_same_rows);
+static void mgv__sm90_latency_tower_maps(mgv__plan *plan) {
+    mgv__views *views = &plan->views;
+    uint32_t i;
+    memcpy(views->latency_a, views->a, sizeof views->latency_a);
+    for (i = 0; i < MGV__PACK_COUNT; i++)
+        if (i != MGV__PACK_SCORES) views->latency_weights[i] = mgv__plan_weight_map(plan, i, MGV__LATENCY_COLUMNS, 3);
+}
 static void mgv__sm90_latency_maps(mgv__plan *plan) {
     const uint64_t images = plan->room_images, rows_per_group = (uint64_t)plan->group_images * plan->tokens;
-    const uint32_t row_tile = mgv__plan_latency_rows(plan->tokens);
+    const uint32_t row_tile = mgv__plan_latency_rows(plan);
     mgv__views *views = &plan->views;
     uint32_t i;
     for (i = 0; i <= MGV__DEVICE_MLP; i++) /* the head's products are GEMVs */
@@ -13121,6 +13138,7 @@ static void mgv__sm90_maps(mgv__plan *plan) {
     }
     mgv__sm90_attention_maps(plan, plan->varlen ? plan->group_images : plan->room_images);
     if (!plan->varlen && plan->machine->costs.latency_clusters) mgv__sm90_latency_maps(plan);
+    if (plan->varlen && mgv__plan_latency_supported(plan)) mgv__sm90_latency_tower_maps(plan);
     mgv__sm90_split_maps(plan); /* tiles of 192 columns load through them, too */
 }
 
@@ -13345,13 +13363,16 @@ static void mgv__sm90_project(const mgv__plan *plan, mgv__plan_op *op) {
     of->pieces = plan->pack_pitch[op->pack] / 8;
 }
 
+/* How far a merger's buffer lies behind the patches, in units of 16 bytes. */
+static uint32_t mgv__sm90_merger_rows(const mgv__plan *plan, uint32_t buffer) {
+    return (uint32_t)((plan->buffers[buffer].offset - plan->buffers[MGV__DEVICE_PATCHES].offset) / 16);
+}
 /* Rows that a merger reads, or has merged: likewise. */
 static void mgv__sm90_merge(const mgv__plan *plan, mgv__plan_op *op) {
-    const uint64_t patches = plan->buffers[MGV__DEVICE_PATCHES].offset;
     mgv__kernel_merge *of = &op->kernel.of.merge;
     op->kernel.column_tiles = 1;
     of->source = op->source;
-    of->rows = (uint32_t)((plan->buffers[op->result].offset - patches) / 16);
+    of->rows = mgv__sm90_merger_rows(plan, op->result);
     of->target = op->output;
     of->gamma = op->bias;
     of->fold = op->norm == MGV__NO_OP ? 1 : plan->program->ops[op->norm].fold;
@@ -13513,17 +13534,26 @@ static void mgv__sm90_sum_up(const mgv__plan *plan, mgv__plan_op *op, uint32_t s
     of->stats_out = op->stats_out;
 }
 
+/* Whether this is the product in front of a SHARES operation: it writes shares of K, or the stream itself. */
+static int mgv__sm90_ends_mlp(const mgv__plan *plan, const mgv__plan_op *op) {
+    return op + 1 < plan->ops + plan->op_count && op[1].kind == MGV__KERNEL_SHARES;
+}
+static void mgv__sm90_end_mlp(mgv__plan_op *op, uint32_t shares) {
+    const uint32_t ends = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
+    op->is_part = shares > 1;
+    op->target = op->result = op->is_part ? MGV__DEVICE_SHARES : MGV__DEVICE_STREAM;
+    op->kernel.flags = (op->kernel.flags & ~ends) | (op->is_part ? 0 : op[1].kernel.flags & ends);
+}
+
 static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
     const uint32_t rows_alike = mgv__plan_alike(plan, plan->images);
     if (op->kind == MGV__KERNEL_SHARES) {
         mgv__sm90_sum_up(plan, op, mgv__sm90_shares(plan, op - 1));
         return;
     }
-    if (op + 1 < plan->ops + plan->op_count && op[1].kind == MGV__KERNEL_SHARES) {
-        const uint32_t shares = mgv__sm90_shares(plan, op), ends = MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS;
-        op->is_part = shares > 1;
-        op->target = op->result = op->is_part ? MGV__DEVICE_SHARES : MGV__DEVICE_STREAM;
-        op->kernel.flags = (op->kernel.flags & ~ends) | (op->is_part ? 0 : op[1].kernel.flags & ends);
+    if (mgv__sm90_ends_mlp(plan, op)) {
+        const uint32_t shares = mgv__sm90_shares(plan, op);
+        mgv__sm90_end_mlp(op, shares);
         if (op->is_part) {
             mgv__sm90_share_out(plan, op, shares);
             return;
@@ -13536,7 +13566,8 @@ static void mgv__sm90_choose(mgv__plan *plan, mgv__plan_op *op) {
    other arithmetic, so model and number of images choose it, never the card. What a CTA loads beyond its own rows is the same
    image's, or zeros. */
 static int mgv__plan_is_thin(const mgv__plan *plan, const mgv__plan_op *op) {
-    return mgv__plan_alike(plan, plan->images) == 1 && (op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_ATTENDED) &&
+    return mgv__plan_alike(plan, plan->images) == 1 && !plan->varlen &&
+           (op->source == MGV__DEVICE_PATCHES || op->source == MGV__DEVICE_ATTENDED) &&
            mgv__plan_thin_blocks(plan->buffers[op->source].columns) != 0;
 }
 
@@ -13566,10 +13597,37 @@ static void mgv__sm90_latency_product(const mgv__plan *plan, mgv__plan_op *op) {
     /* A release takes twice as long beside loads. Behind QKV comes attention, which has no weights:
        those of the product behind it can wait. */
     if (op->target == MGV__DEVICE_QKV) k->flags |= MGV__KERNEL_HOLD_WEIGHTS;
+    if (plan->varlen && op->source == MGV__DEVICE_ATTENDED) k->flags |= MGV__KERNEL_WAIT_ALL; /* as mgv__sm90_gemm */
+    if (mgv__merger_buffer(op->target) < MGV__MERGER_BUFFERS) of->merger_rows = mgv__sm90_merger_rows(plan, op->target);
+}
+/* Tiles that towers for pictures of any size have beside their products; whether it is one. */
+static int mgv__sm90_latency_tower_tiles(const mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_op *k = &op->kernel;
+    switch (op->kind) {
+    case MGV__KERNEL_PATCHES_OF_TOKENS:
+        k->column_tiles = mgv__min_u32(10, 1 + plan->clusters / mgv__ceil_div(plan->images, MGV__LATENCY_MAX_ROWS));
+        k->of.patches.frames = plan->config->temporal_patch;
+        return 1;
+    case MGV__KERNEL_ATTENTION_RANGES:
+        k->column_tiles = mgv__ceil_div(plan->heads, 2);
+        k->flags |= MGV__KERNEL_WAIT_ALL; /* keys are other row tiles' */
+        k->of.attention.range = op->range;
+        k->of.attention.query_map = plan->views.queries;
+        k->of.attention.key_map = plan->views.keys;
+        k->of.attention.query_rest_map = plan->views.queries_rest;
+        k->of.attention.key_rest_map = plan->views.keys_rest;
+        k->of.attention.target = op->target;
+        return 1;
+    case MGV__KERNEL_MERGE: mgv__sm90_merge(plan, op); return 1;
+    case MGV__KERNEL_SHARES: mgv__sm90_sum_up(plan, op, 1); return 1;
+    default: return 0;
+    }
 }
 static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
     mgv__kernel_op *k = &op->kernel;
     k->stats_columns = 64;
+    if (plan->varlen && mgv__sm90_latency_tower_tiles(plan, op)) return;
+    if (mgv__sm90_ends_mlp(plan, op)) mgv__sm90_end_mlp(op, 1);
     switch (op->kind) {
     case MGV__KERNEL_ROWS: mgv__sm90_rows(op); return;
     case MGV__KERNEL_PATCHES: k->column_tiles = 10; return; /* 10,240 threads: a piece each of 224 px */
@@ -13616,7 +13674,7 @@ static void mgv__sm90_latency_signallers(mgv__plan *plan) {
     }
     for (i = 0; more && i < plan->op_count; i++) {
         mgv__kernel_op *k = &plan->ops[i].kernel;
-        if (k->kind == MGV__KERNEL_PATCHES || mgv__plan_is_attention(k->kind) || mgv__plan_is_latency_product(k->kind))
+        if (mgv__plan_is_patches(k->kind) || mgv__plan_is_attention(k->kind) || mgv__plan_is_latency_product(k->kind))
             k->flags |= MGV__KERNEL_OTHERS_SIGNAL;
     }
 }
@@ -13672,8 +13730,8 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"product", MGV__SM90_GEMM, MGV__SM90_FLOAT | MGV__KERNEL_TABLE | MGV__KERNEL_HALF},
     {"attention", 0, 0},
     {"pool", 0, 0},
-    {"product", MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION, 0}, /* WIDE */
-    {"product", MGV__SM90_ANY, 0},                                  /* DEEP */
+    {"product", MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_ROTARY, 0}, /* WIDE */
+    {"product", MGV__SM90_ANY | MGV__KERNEL_SAMPLED, 0},                                 /* DEEP */
     {"product", MGV__SM90_STREAM, 0},                       /* SPLIT_128, _160, _192 */
     {"product", MGV__SM90_STREAM, 0},
     {"product", MGV__SM90_STREAM, 0},
@@ -13810,7 +13868,7 @@ static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a"
     MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_AUTO), \
     MGV__SM100_ROW(architecture " mxfp8", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8), \
     MGV__SM100_ROW(architecture " mixed", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8_MIXED)
-enum { MGV__SM90_KERNELS = 9 };
+enum { MGV__SM90_KERNELS = 10 };
 static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
     {"megavit_encode_some_sm_90a", MGV__THROUGHPUT, MGV__KINDS_SOME, 0},
@@ -13820,7 +13878,8 @@ static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_latency_104_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY, MGV__LATENCY_SHORT_ROWS},
     {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY, MGV__LATENCY_MAX_ROWS},
     {"megavit_encode_latency_any_104_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_SHORT_ROWS},
-    {"megavit_encode_latency_any_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_MAX_ROWS}};
+    {"megavit_encode_latency_any_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_MAX_ROWS},
+    {"megavit_encode_latency_tower_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_TOWER, MGV__LATENCY_MAX_ROWS}};
 MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_of_a_machine_fit);
 
 /* Costs: one H200, measured: the clock under load, bytes a second from L2 to one multiprocessor when all draw, those of a copy from memory;
@@ -13962,6 +14021,7 @@ static int mgv__plan_projects(const mgv__plan *plan) {
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
     const uint64_t rows = (uint64_t)alike * plan->tokens;
+    uint32_t keys[MGV__RANGE_KIND_COUNT], i;
     uint64_t latency, throughput;
     if (plan->ablations || mgv__plan_projects(plan) || (plan->outputs.count && !mgv__plan_is_online(plan))) return MGV__THROUGHPUT;
     if (alike > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
@@ -13969,8 +14029,11 @@ static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     if (rows > MGV__PLAN_LATENCY_MOST) return MGV__THROUGHPUT;
     if (!mgv__plan_is_online(plan)) return rows <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
+    memcpy(keys, plan->keys, sizeof keys);
+    for (i = 0; i < MGV__RANGE_KIND_COUNT; i++) plan->keys[i] = alike; /* of tokens alone, whatever pictures they are of */
     latency = mgv__plan_predict_clocks(plan, MGV__LATENCY, alike) * mgv__plan_all_clusters(plan, MGV__THROUGHPUT);
     throughput = mgv__plan_predict_clocks(plan, MGV__THROUGHPUT, alike) * mgv__plan_all_clusters(plan, MGV__LATENCY);
+    memcpy(plan->keys, keys, sizeof keys);
     return 12 * latency <= 11 * throughput ? MGV__LATENCY : MGV__THROUGHPUT;
 }
 
@@ -14596,8 +14659,8 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
 /* Queries of one CTA's tile of attention, in whole blocks of 64. */
 static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_op *k) {
     const uint32_t all = mgv__ceil_div(plan->tokens, 64) * 64;
-    if (plan->varlen) return MGV__GEMM_ROWS;
     if (mgv__plan_regime(plan)->queries) return mgv__plan_regime(plan)->queries;
+    if (plan->varlen) return MGV__GEMM_ROWS;
     return k->of.attention.parts == 1 ? all : mgv__min_u32(all, 128);
 }
 /* Keys of a query. */
@@ -14627,7 +14690,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
     }
     /* a byte in, two out, 3 channels; 45,000 clocks for 224 px on an H200 */
     if (k->kind == MGV__KERNEL_PATCHES_OF_TOKENS)
-        clocks.feed = 3.0 * (double)MGV__GEMM_ROWS * plan->patch_columns / k->column_tiles / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
+        clocks.feed = 3.0 * (double)MGV__GEMM_ROWS * plan->patch_columns / k->column_tiles / sharers / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
     if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
     if (mgv__plan_is_attention(k->kind)) {
         const double heads = mgv__plan_heads(k), queries = mgv__attention_queries(plan, k), columns = mgv__attention_columns(plan);
@@ -14756,7 +14819,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     } else if (mgv__plan_is_attention(k->kind)) {
         /* a tile has some queries of a head, and all its keys and values; a cluster of the latency regime shares them */
         b.l2 = 2.0 * rows * k->inner * (1 + 2 * (mgv__plan_regime(plan)->queries ? 1 : k->of.attention.parts));
-        if (plan->varlen) b.l2 = 2.0 * rows * k->inner * (1 + 2.0 * mgv__attention_keys(plan, k) / (double)MGV__GEMM_ROWS);
+        if (plan->varlen) b.l2 = 2.0 * rows * k->inner * (1 + 2.0 * mgv__attention_keys(plan, k) / (double)mgv__attention_queries(plan, k));
         b.passes = 4 * scores;
     } else {
         const double stream = 2.0 * rows * k->inner; /* twice, or here once: the scores' product has read it before */
@@ -17063,7 +17126,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     arguments->places = (const uint32_t *)(const void *)(arguments->vectors + plan->places);
     arguments->place_words = 2;
     arguments->place_rows = plan->tokens;
-    arguments->latency_rows = mgv__plan_latency_rows(cuda->plan->tokens);
+    arguments->latency_rows = mgv__plan_latency_rows(cuda->plan);
     arguments->poll_limit = desc->poll_limit ? desc->poll_limit : 1555000; /* a poll takes 0.161 us on the H200 */
     return mgv__cuda_encode_maps(cuda, arguments->maps, error); /* each schedule makes its own: what the driver refuses is refused here */
 }

@@ -57,17 +57,13 @@ DEVICE void patches_tile(Math &self, const TileSlot &tile) {
     signal_ordinary_stores(self, tile);
 }
 
-/* Rows of patches of pictures of any size: (frame, y, x, channel) order. */
-DEVICE void patches_of_tokens_tile(Math &self, const TileSlot &tile) {
-    const mgv__kernel_arguments &arguments = self.arguments;
-    const uint32_t patch = arguments.patch, frames = tile.op.of.patches.frames, piece = 3 * patch;
+/* Rows [first, end) of patches of pictures of any size: (frame, y, x, channel) order. This thread takes every `step`-th piece. */
+DEVICE void patches_of_tokens(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t first, uint32_t end,
+                              uint32_t first_item, uint32_t step) {
+    const uint32_t patch = arguments.patch, frames = op.of.patches.frames, piece = 3 * patch;
     const uint32_t width = piece % 16 == 0 ? 16 : 2; /* pictures begin at multiples of 16 */
     const uint32_t parts = piece / width, of_row = frames * patch * parts;
-    uint32_t first, end;
-    tile_rows(tile, self.cta, first, end);
-    if (first >= end) return;
-    for (uint32_t item = (tile.column * MGV__MATH_GROUPS + self.group) * 128 + self.thread; item < (end - first) * of_row;
-         item += tile.op.column_tiles * MGV__MATH_GROUPS * 128) {
+    for (uint32_t item = first_item; item < (end - first) * of_row; item += step) {
         const uint32_t row = first + item / of_row, part = item % parts, line = item % of_row / parts; /* of all frames */
         const mgv__kernel_token *const token = &arguments.tokens[row];
         const uint32_t next_frame = line < patch ? 0 : ld_global_nc_u32(&token->next_frame);
@@ -75,6 +71,13 @@ DEVICE void patches_of_tokens_tile(Math &self, const TileSlot &tile) {
                                     line % patch * ld_global_nc_u32(&token->row_bytes) + part * width;
         patch_piece(arguments.patches + (size_t)row * arguments.patch_pitch + line * piece + part * width, from, width);
     }
+}
+DEVICE void patches_of_tokens_tile(Math &self, const TileSlot &tile) {
+    uint32_t first, end;
+    tile_rows(tile, self.cta, first, end);
+    if (first >= end) return;
+    patches_of_tokens(self.arguments, tile.op, first, end, (tile.column * MGV__MATH_GROUPS + self.group) * 128 + self.thread,
+                      tile.op.column_tiles * MGV__MATH_GROUPS * 128);
     signal_ordinary_stores(self, tile);
 }
 

@@ -1068,6 +1068,34 @@ static void test_few(unsigned seeds) {
     test_lost_arrivals(impatient);
 }
 
+/* Few pictures of any size in the latency regime: ranges within row tiles and over several, of more blocks of keys than the ring holds; clips,
+   mergers and DeepStack; heads of other widths, an odd number of them; alone and in a mix; signals and arrivals lost. */
+static void test_few_towers(unsigned seeds) {
+    const auto few = [](MicroShape shape) {
+        shape.regime = LATENCY;
+        shape.clusters = 4;
+        return shape;
+    };
+    const MicroShape mixed = few(sizes_shape("3x5 1x1 9x15 16x16 2x3 7x7", 600)), clips = few(qwen_shape("qwen3", "4x2 6x10*3 8x8", 300));
+    test_encoder_arithmetic(mixed, 2);
+    test_sizes_alone(few(sizes_shape("3x5 9x15 7x7", 300)), {"3x5", "9x15", "7x7"}, {15, 135, 49});
+    test_encoder_arithmetic(clips, 2);
+    for (const uint32_t head_dim : {72u, 80u, 96u}) {
+        MicroShape shape = few(sizes_shape("9x15 5x5", 200));
+        shape.head_dim = head_dim;
+        shape.hidden = head_dim == 80 ? 320 : head_dim == 96 ? 192 : 576;
+        shape.layers = 1;
+        test_encoder_arithmetic(shape, 1);
+    }
+    test_encoder_protocol(mixed, seeds / 8);
+    test_encoder_protocol(clips, seeds / 8);
+    MicroShape lost = clips;
+    lost.layers = 1;
+    lost.poll_limit = POLL_LIMIT;
+    test_lost_signals(lost, 3);
+    test_lost_arrivals(lost);
+}
+
 /* In protocol mode and from recordings. */
 static void test_order(unsigned seeds) {
     const MicroShape narrow = {64, 16, 192, 72, 1, 3, 4, 2, 2, 2, NO_POLL_LIMIT, THROUGHPUT, true};
@@ -1126,9 +1154,10 @@ int main(int count, char **argument) {
     const int named = !share.empty();
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
     const std::set<std::string> shares = {"",      "numbers",  "families", "towers", "qwen",   "widths",   "alike",      "few",
-                                          "order", "watchdog", "heads", "sizes",    "ranges", "shares", "validate", "projection", "toy"};
+                                          "order", "watchdog", "heads", "sizes",    "ranges", "shares", "validate", "projection", "toy",
+                                          "few_towers"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|order|watchdog|sizes|ranges|shares|validate|"
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|few_towers|order|watchdog|sizes|ranges|shares|validate|"
                         "heads|projection|toy] [SEEDS]\n");
         return 1;
     }
@@ -1142,6 +1171,7 @@ int main(int count, char **argument) {
     if (share == "numbers") test_wide_numbers();
     if (share.empty() || share == "heads") test_wide_heads(seeds);
     if (share.empty() || share == "few") test_few(seeds);
+    if (share.empty() || share == "few_towers") test_few_towers(seeds);
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share.empty() || share == "sizes") test_sizes(seeds);

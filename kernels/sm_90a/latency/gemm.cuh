@@ -50,9 +50,14 @@ DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint3
     for (int i = 0; i < 4 * COUNT; i++) value[i] = gelu_tanh_of_half(value[i]);
 }
 
+/* What only the kernel of towers has code for: towers.cuh. */
+template <int COUNT>
+DEVICE void latency_turn(const LatencyMath &self, const LatencyTile &tile, const TileSlot &slot, uint32_t first, float (&v)[4 * COUNT]);
+DEVICE void latency_fetch_samples(const LatencyMath &self, const LatencyTile &tile, uint32_t row, float (&sum)[8]);
+
 /* WIDE: COUNT groups of rows from `first` on. They turn into rows of bf16 on their way through shared memory, and leave 16 bytes a lane. */
-template <int COUNT, bool RARE>
-DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, uint32_t first, const float (&bias)[2],
+template <int COUNT, uint32_t KINDS>
+DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, const TileSlot &slot, uint32_t first, const float (&bias)[2],
                              const float (&sum)[4 * COUNT]) {
     const uint32_t rows = shared_address(&self.shared->swap[self.group].narrow),
                    from = rows + self.warp * 4 * LATENCY_NARROW_PITCH + self.lane / 8 * LATENCY_NARROW_PITCH + self.lane % 8 * 16;
@@ -60,7 +65,9 @@ DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, u
        the first two are a group's columns and the eighth after them, then the next group's */
     const uint32_t to = rows + (self.lane / 16 * 8 + self.lane % 8) * LATENCY_NARROW_PITCH + (self.warp * 16 + self.lane / 8 % 2 * 8) * 2;
     float v[4 * COUNT];
-    latency_finish_groups<COUNT, RARE>(self, tile.flags, first, 1, bias, sum, v);
+    latency_finish_groups<COUNT, has_kind<KINDS>(MGV__KERNEL_ROWS)>(self, tile.flags, first, 1, bias, sum, v);
+    if constexpr (is_tower<KINDS>())
+        if (tile.flags & MGV__KERNEL_ROTARY) latency_turn<COUNT>(self, tile, slot, first, v);
 #pragma unroll
     for (int j = 0; j < COUNT; j += 2) {
         const float *x = &v[4 * j], *y = &v[4 * (j + (j + 1 < COUNT))];
@@ -100,9 +107,11 @@ union LatencyAddend {
     uint32_t residual[4];
     float table[8];
 };
+template <bool TOWER>
 DEVICE void latency_fetch_addend(const LatencyMath &self, const LatencyTile &tile, uint32_t row, LatencyAddend &addend) {
     const uint32_t column = self.lane % 8 * 8;
     if (row >= tile.rows) return;
+    if (TOWER && tile.flags & MGV__KERNEL_SAMPLED) latency_fetch_samples(self, tile, row, addend.table);
     if (tile.flags & MGV__KERNEL_TABLE) {
         const float *table = (const float *)tile.added + (size_t)((tile.base + row) % tile.tokens) * tile.pitch + column;
 #pragma unroll
@@ -113,10 +122,10 @@ DEVICE void latency_fetch_addend(const LatencyMath &self, const LatencyTile &til
         ld_relaxed_gpu_v4u32(residual, addend.residual[0], addend.residual[1], addend.residual[2], addend.residual[3]);
     }
 }
-DEVICE void latency_add(uint32_t flags, const LatencyAddend &addend, float (&x)[8]) {
+template <bool TOWER> DEVICE void latency_add(uint32_t flags, const LatencyAddend &addend, float (&x)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        if (flags & MGV__KERNEL_TABLE) x[i] += addend.table[i];
+        if (flags & (TOWER ? MGV__KERNEL_TABLE | MGV__KERNEL_SAMPLED : MGV__KERNEL_TABLE)) x[i] += addend.table[i];
         if (flags & MGV__KERNEL_RESIDUAL) x[i] += i % 2 ? bf16_high(addend.residual[i / 2]) : bf16_low(addend.residual[i / 2]);
     }
 }
@@ -148,7 +157,7 @@ DEVICE void latency_statistics(const LatencyMath &self, const LatencyTile &tile,
     if (self.lane % 8 == 0 && row < tile.rows) st_relaxed_gpu_v2f32(latency_stats(tile, row), mean, squares);
 }
 
-template <bool RARE>
+template <uint32_t KINDS>
 DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, const LatencyRows &own,
                              const float (&bias)[2], const float (&sum)[4 * LATENCY_OWN_GROUPS],
                              uint32_t row, const LatencyAddend &addend) {
@@ -158,14 +167,14 @@ DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, c
     uint32_t rounded[4];
     float x[8];
     float value[4 * LATENCY_OWN_GROUPS];
-    latency_finish_groups<LATENCY_OWN_GROUPS, RARE>(self, tile.flags, own.first, own.step, bias, sum, value);
+    latency_finish_groups<LATENCY_OWN_GROUPS, has_kind<KINDS>(MGV__KERNEL_ROWS)>(self, tile.flags, own.first, own.step, bias, sum, value);
 #pragma unroll
     for (uint32_t i = 0; i < 4 * LATENCY_OWN_GROUPS; i++)
         shared_store_u32(to + ((i / 4 * 8 + i % 2) * LATENCY_ROW_PITCH + i / 2 % 2 * 8) * 4, __float_as_uint(value[i]));
     latency_sync_group(self);
     shared_load_v4f32(from, x[0], x[1], x[2], x[3]);
     shared_load_v4f32(from + 16, x[4], x[5], x[6], x[7]);
-    latency_add(tile.flags, addend, x);
+    latency_add<is_tower<KINDS>()>(tile.flags, addend, x);
 #pragma unroll
     for (int i = 0; i < 4; i++) rounded[i] = cvt_rn_bf16x2(x[2 * i], x[2 * i + 1]);
     const size_t at = (size_t)row * tile.pitch + self.lane % 8 * 8;
@@ -194,7 +203,7 @@ DEVICE void latency_thin_sums(LatencyMath &self, const LatencyThin &thin, const 
     latency_leave_thin_weights(self, thin);
 }
 
-template <int ROWS, bool RARE> DEVICE void latency_gemm_tile(LatencyMath &self, const LatencyTile &tile) {
+template <int ROWS, uint32_t KINDS> DEVICE void latency_gemm_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     constexpr uint32_t GROUPS = ROWS / 8, FIRST = latency_first_half(GROUPS);
     const uint32_t is_thin = tile.kind == MGV__KERNEL_THIN, is_deep = tile.kind == MGV__KERNEL_DEEP;
     const LatencyThin thin(tile.blocks);
@@ -211,18 +220,18 @@ template <int ROWS, bool RARE> DEVICE void latency_gemm_tile(LatencyMath &self, 
     float bias[2], sum[4 * LATENCY_OWN_GROUPS];
     latency_fetch_biases(self, tile, bias);
     latency_wait_ready(self);
-    if (is_deep | is_thin) latency_fetch_addend(self, tile, row, addend);
+    if (is_deep | is_thin) latency_fetch_addend<is_tower<KINDS>()>(self, tile, row, addend);
     if (!is_thin) {
         float acc[ROWS / 2], v[4 * FIRST];
         latency_products(self, tile.blocks, acc);
         latency_swap_sums<GROUPS>(self, trade, acc, v);
         if (tile.flags & MGV__KERNEL_FOLD_NORM) latency_wait_norms(self);
         if (is_deep) latency_deep_sums<ROWS>(self, groups, exist, v, sum);
-        else latency_end_wide<FIRST, RARE>(self, tile, before, bias, v);
+        else latency_end_wide<FIRST, KINDS>(self, tile, slot, before, bias, v);
     } else {
         latency_thin_sums(self, thin, trade, sum);
     }
-    if (is_deep | is_thin) latency_end_deep<RARE>(self, tile, own, bias, sum, row, addend);
+    if (is_deep | is_thin) latency_end_deep<KINDS>(self, tile, own, bias, sum, row, addend);
     if (is_deep) latency_end_exchange(self);
     latency_signal(self);
     latency_leave_trade(self, trade);

@@ -2,12 +2,12 @@
 
    One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms and signals
    for the math warps where these have tiles to go on with, warpgroups 1 and 2 are math. Read in this order: memory, loader, scheduler,
-   math, products, gemm, online, ../siglip_head/gemv, ../siglip_head/latency_pool, ../siglip_head/pool_tokens, heads. */
+   math, products, gemm, online, ../siglip_head/gemv, ../siglip_head/latency_pool, ../siglip_head/pool_tokens, heads, towers. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
 
 #include "heads.cuh"
-#include "../patches.cuh"
+#include "towers.cuh"
 
 /* The image's tiles, the CTAs of a cluster and their math threads share its pieces out. */
 DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
@@ -22,8 +22,13 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
 /* The layers' tiles stand first here, and so does their code: behind other tiles' or with it in between they take 0.4 to 1.2% longer
    (kernels/NOTES.md, how much code). */
 template <int ROWS, uint32_t KINDS> DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
+    if constexpr (is_tower<KINDS>()) {
+        if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS, KINDS>(self, tile, slot);
+        else latency_tower_tile(self, tile, slot);
+        return;
+    }
     if (latency_is_product(tile.kind) || tile.kind == MGV__KERNEL_ATTENTION) {
-        if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS, has_kind<KINDS>(MGV__KERNEL_ROWS)>(self, tile);
+        if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS, KINDS>(self, tile, slot);
         else latency_attention_tile<ROWS>(self, tile);
     } else {
         switch (tile.kind) {
@@ -32,7 +37,7 @@ template <int ROWS, uint32_t KINDS> DEVICE void latency_run_tile(LatencyMath &se
         case MGV__KERNEL_GEMV: latency_gemv_tile(self, slot); break;
         }
         if constexpr (has_kind<KINDS>(MGV__KERNEL_ATTENTION_ONLINE)) {
-            if (tile.kind == MGV__KERNEL_ATTENTION_ONLINE) latency_attention_online(self, tile, slot);
+            if (tile.kind == MGV__KERNEL_ATTENTION_ONLINE) latency_attention_online<false>(self, tile, slot);
             if (is_pool_few(tile.kind)) latency_few_rows_tile(self, slot);
             if (tile.kind == MGV__KERNEL_ROWS) latency_rows_tile(self, slot);
         }
@@ -133,6 +138,12 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_any_128_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_ANY>((LatencyMemory *)shared_bytes, arguments);
+}
+/* That of towers for pictures of any size. */
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_latency_tower_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_TOWER>((LatencyMemory *)shared_bytes, arguments);
 }
 static_assert(MGV__LATENCY_SHORT_ROWS == 104 && MGV__LATENCY_MAX_ROWS == 128, "the kernels' names, by which the host asks for them");
 

@@ -84,12 +84,17 @@ struct CounterRange {
     uint32_t first, last, threshold; /* threshold 0: there is nothing to wait for */
     uint32_t op;                     /* number of the operation that waits */
 };
-DEVICE CounterRange latency_counters(const LatencyLoader &self, const TileSlot &tile) {
+/* TOWER: a tile may want all rows of its group. */
+template <bool TOWER = false> DEVICE CounterRange latency_counters(const LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     CounterRange range = {0, 0, 0, op.number};
     uint32_t first, end;
     latency_tile_rows(self.arguments, tile, first, end);
     if (!op.wait_divisor || first >= end) return range;
+    if (TOWER && op.flags & MGV__KERNEL_WAIT_ALL) {
+        first = 0;
+        end = mgv__rows_of_group(&op, tile.group);
+    }
     const uint32_t base = op.wait_counter + tile.group * op.wait_stride;
     range.first = base + first / op.wait_divisor;
     range.last = base + (end - 1) / op.wait_divisor;
@@ -143,7 +148,7 @@ DEVICE void latency_load_weights(LatencyLoader &self, const TileSlot &tile) {
 
 /* Block after block of the rows that they are multiplied with. As many stages as there are are opened before the wait:
    behind it lies nothing but boxes. */
-DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
+template <bool TOWER> DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t blocks = warp_uniform(op.of.latency.blocks), map = warp_uniform(op.of.latency.a_map), group = warp_uniform(tile.group);
     const uint32_t column = warp_uniform(latency_first_inner(self, tile)), row = warp_uniform(tile.unit * self.arguments.latency_rows);
@@ -154,7 +159,7 @@ DEVICE void latency_load_rows(LatencyLoader &self, const TileSlot &tile) {
         latency_open_rows(self, opened, bytes);
     const LatencyBox first = latency_rows_box(self, stage, map);
     stage.advance();
-    latency_wait_counters(self, latency_counters(self, tile));
+    latency_wait_counters(self, latency_counters<TOWER>(self, tile));
     latency_load_box(self, first, column, row, group);
     latency_tell_ready(self);
 #pragma unroll 1
@@ -299,11 +304,22 @@ DEVICE void latency_open_online(LatencyLoader &self, const LatencyOnline &online
     const uint32_t part = number % online.of_pair / MGV__MATH_GROUPS;
     latency_open_rows(self, stage, part == LATENCY_REST ? 2 * MGV__ONLINE_KEYS * online.rest * 2 : MGV__ONLINE_KEYS * 128);
 }
-DEVICE void latency_load_online(LatencyLoader &self, const TileSlot &tile) {
+/* Its queries and keys; RANGES: those of an ATTENTION_RANGES tile. */
+template <bool RANGES> DEVICE LatencyQueries latency_own_queries(const LatencyLoader &self, const TileSlot &tile) {
+    if constexpr (RANGES) return {latency_range_head(tile, self.cta), latency_range_query(tile, self.cta)};
+    else return latency_queries(tile, self.cta);
+}
+/* Stages and the like: those of a RANGES tile by a walk through its ranges. */
+template <bool RANGES> DEVICE LatencyOnline latency_online(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    uint32_t keys = tile.op.tokens;
+    if constexpr (RANGES) keys = LATENCY_PAIR_KEYS * latency_key_pairs(latency_key_walk(arguments, tile, cta));
+    return LatencyOnline(warp_uniform(keys), warp_uniform(rest_columns(tile.op)));
+}
+template <bool RANGES> DEVICE void latency_load_online(LatencyLoader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
-    const LatencyOnline online(warp_uniform(op.tokens), warp_uniform(rest_columns(op)));
-    const LatencyQueries own = latency_queries(tile, self.cta);
-    const uint32_t image = warp_uniform(image_number(op, tile.group, tile.unit)), head = warp_uniform(own.head),
+    const LatencyOnline online = latency_online<RANGES>(self.arguments, tile, self.cta);
+    const LatencyQueries own = latency_own_queries<RANGES>(self, tile);
+    const uint32_t image = RANGES ? 0 : warp_uniform(image_number(op, tile.group, tile.unit)), head = warp_uniform(own.head),
                    heads = warp_uniform(op.heads), first = warp_uniform(own.first);
     const uint32_t map = warp_uniform(op.of.attention.key_map), rest_map = warp_uniform(op.of.attention.key_rest_map);
     const LatencyWeightStage weights = latency_uniform(self.weights);
@@ -322,14 +338,17 @@ DEVICE void latency_load_online(LatencyLoader &self, const TileSlot &tile) {
 #pragma unroll 1
     for (uint32_t i = 0; i < online.stages && i < MGV__LATENCY_ROW_STAGES; i++, opened.advance())
         latency_open_online(self, online, opened, i);
-    latency_wait_counters(self, latency_counters(self, tile));
+    KeyWalk walk = {};
+    if constexpr (RANGES) walk = latency_key_walk(self.arguments, tile, self.cta);
+    latency_wait_counters(self, latency_counters<RANGES>(self, tile));
     latency_load_box_4d(self, queries[0], 0, head, first, image);
     latency_tell_ready(self);
     if (online.rest) latency_load_box_4d(self, queries[1], 64, head, first, image);
 #pragma unroll 1
     for (uint32_t i = 0; i < online.stages; i++, stage.advance()) {
-        const uint32_t part = i % online.of_pair / MGV__MATH_GROUPS,
-                       row = (i / online.of_pair * MGV__MATH_GROUPS + i % MGV__MATH_GROUPS) * MGV__ONLINE_KEYS;
+        if (RANGES && i && i % online.of_pair == 0) next_keys<LATENCY_PAIR_KEYS>(walk);
+        const uint32_t part = i % online.of_pair / MGV__MATH_GROUPS, of_group = i % MGV__MATH_GROUPS * MGV__ONLINE_KEYS;
+        const uint32_t row = (RANGES ? warp_uniform(walk.row) : i / online.of_pair * LATENCY_PAIR_KEYS) + of_group;
         if (i >= MGV__LATENCY_ROW_STAGES) latency_open_online(self, online, stage, i);
         if (part != LATENCY_REST) {
             latency_load_box_4d(self, latency_rows_box(self, stage, map), 0, (1 + part) * heads + head, row, image);
@@ -371,6 +390,11 @@ template <uint32_t KINDS> DEVICE void latency_pass_stages(LatencyLoader &self, c
         rows = online.stages;
         weights = online.queries;
     }
+    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(kind)) {
+        const LatencyOnline online = latency_online<true>(self.arguments, tile, self.cta);
+        rows = online.stages;
+        weights = online.queries;
+    }
     if (kind == MGV__KERNEL_POOL_HEADS) rows = warp_uniform(latency_pool_stages(tile.op));
     if (kind == MGV__KERNEL_THIN) {
         rows = LatencyThin(blocks).pairs + MGV__MATH_GROUPS;
@@ -404,7 +428,8 @@ DEVICE void latency_hold_weights(LatencyLoader &self, const TileSlot &tile) {
 template <uint32_t KINDS> DEVICE void latency_weight_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
-        if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) latency_meet_loaders(self);
+        if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind) || is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind))
+            latency_meet_loaders(self);
         latency_hold_weights(self, tile);
         if (tile.op.kind == MGV__KERNEL_THIN) latency_load_thin_weights(self, tile);
         else if (gemm) latency_load_weights(self, tile);
@@ -416,12 +441,13 @@ template <uint32_t KINDS> DEVICE void latency_row_loader_role(LatencyMemory *sha
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
         if (tile.op.kind == MGV__KERNEL_THIN) latency_load_thin_rows(self, tile);
-        else if (gemm) latency_load_rows(self, tile);
+        else if (gemm) latency_load_rows<is_tower<KINDS>()>(self, tile);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) latency_load_attention(self, tile);
-        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) latency_load_online(self, tile);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) latency_load_online<false>(self, tile);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) latency_load_online<true>(self, tile);
         else if (tile.op.kind == MGV__KERNEL_POOL_HEADS) latency_load_pool(self, tile);
         else {
-            latency_wait_counters(self, latency_counters(self, tile), 0);
+            latency_wait_counters(self, latency_counters<is_tower<KINDS>()>(self, tile), 0);
             latency_tell_ready(self);
         }
         latency_pass_stages<KINDS>(self, tile);

@@ -9,11 +9,12 @@
        THIN   few columns, few rows, a short K: such a tile, of which each CTA has a quarter of the rows and all of K; weights are multicast
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
        ATTENTION_ONLINE  256 queries of one head of one image likewise, every second block of 128 keys a math warpgroup
+       ATTENTION_RANGES  the same of 128 queries of two heads, where pictures are of any size
        POOL_HEADS, GEMV   the pooling head: siglip_head/latency_pool.cuh, gemv.cuh */
 #ifndef MGV_LATENCY_MEMORY_CUH
 #define MGV_LATENCY_MEMORY_CUH
 
-#include "../tiles.cuh"
+#include "../throughput/ranges.cuh"
 
 enum {
     LATENCY_BOX_BYTES = 64 * 64 * 2,                              /* 64 queries, 64 columns of them */
@@ -156,11 +157,33 @@ DEVICE LatencyQueries latency_queries(const TileSlot &tile, uint32_t cta) {
     return {head, ((tile.column - head * parts) * MGV__LATENCY_CLUSTER + cta) * 64};
 }
 
+/* ATTENTION_RANGES: a row tile and two heads a cluster, 64 queries of one of these a CTA. The second head may not exist: then the CTA has
+   some others' queries, and stores nothing. */
+static_assert(MGV__LATENCY_MAX_ROWS * 2 == MGV__LATENCY_CLUSTER * 64, "a row tile is two blocks of queries");
+DEVICE uint32_t latency_range_head(const TileSlot &tile, uint32_t cta) {
+    return tile.column * 2 + cta / 2;
+}
+DEVICE uint32_t latency_range_query(const TileSlot &tile, uint32_t cta) { return tile.unit * MGV__LATENCY_MAX_ROWS + cta % 2 * 64; }
+/* The keys of the CTA's queries, in pairs of blocks, one for each math group. A range begins with a pair of its own, so a row's sums are
+   added up in one order, whatever lies before its picture. Behind the last row: those of the last one. */
+enum { LATENCY_PAIR_KEYS = MGV__MATH_GROUPS * MGV__ONLINE_KEYS };
+DEVICE KeyWalk latency_key_walk(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    const uint32_t rows = mgv__rows_of_group(&tile.op, tile.group), query = mgv__min_u32(latency_range_query(tile, cta), rows - 1);
+    return key_walk_of(arguments, tile, query, mgv__min_u32(query + 64, rows));
+}
+DEVICE uint32_t latency_key_pairs(KeyWalk walk) {
+    uint32_t pairs = 1;
+#pragma unroll 1
+    while (next_keys<LATENCY_PAIR_KEYS>(walk)) pairs++;
+    return pairs;
+}
+
 /* One of the two maps through which a tile is loaded. */
 template <uint32_t KINDS>
 DEVICE void latency_prefetch_map(const mgv__kernel_arguments &arguments, const mgv__kernel_op &op, uint32_t second) {
     if (latency_is_product(op.kind)) prefetch_tensormap(tensor_map(arguments, second ? op.of.latency.b_map : op.of.latency.a_map));
-    if (op.kind == MGV__KERNEL_ATTENTION || is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(op.kind))
+    if (op.kind == MGV__KERNEL_ATTENTION || is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(op.kind) ||
+        is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(op.kind))
         prefetch_tensormap(tensor_map(arguments, second ? op.of.attention.key_map : op.of.attention.query_map));
     if (op.kind == MGV__KERNEL_POOL_HEADS) prefetch_tensormap(tensor_map(arguments, op.of.pool_few.token_map));
 }
@@ -210,6 +233,7 @@ DEVICE void latency_describe_signal(LatencyTile &to, const mgv__kernel_arguments
     to.counter = first >= end || arguments.lost_signal == index + 1 ? nullptr : arguments.counters + index;
     to.others_signal = tile.op.flags & MGV__KERNEL_OTHERS_SIGNAL && (tile.op.kind != MGV__KERNEL_ATTENTION || cta * 64 < tile.op.tokens);
 }
+template <bool TOWER>
 DEVICE void latency_describe_product(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t column = latency_column_tile(tile, cta) * MGV__LATENCY_COLUMNS, left = op.columns > column ? op.columns - column : 0;
@@ -226,10 +250,12 @@ DEVICE void latency_describe_product(LatencyTile &to, const mgv__kernel_argument
     to.rows = end - first;
     to.columns = left < MGV__LATENCY_COLUMNS ? left : (uint32_t)MGV__LATENCY_COLUMNS;
     to.pitch = op.columns;
-    to.target = arguments.buffers[op.of.latency.target] + ((size_t)to.base * op.columns + column) * 2;
+    uint8_t *target = arguments.buffers[op.of.latency.target];
+    if (TOWER && op.of.latency.merger_rows) target = (uint8_t *)arguments.patches + (size_t)op.of.latency.merger_rows * 16;
+    to.target = target + ((size_t)to.base * op.columns + column) * 2;
     to.bias = arguments.vectors + op.of.latency.bias + column;
     to.stats = arguments.stats + op.of.latency.stats_out + stats_place(op, op.columns, tile.group, first, column / 64);
-    to.added = op.flags & MGV__KERNEL_TABLE
+    to.added = op.flags & (TOWER ? MGV__KERNEL_TABLE | MGV__KERNEL_SAMPLED : MGV__KERNEL_TABLE)
                    ? (const uint8_t *)(arguments.vectors + op.of.latency.table + column)
                    : arguments.buffers[op.of.latency.residual] + ((size_t)to.base * op.columns + column) * 2;
 }
@@ -251,6 +277,15 @@ DEVICE void latency_describe_online(LatencyTile &to, const mgv__kernel_arguments
     to.pitch = op.columns;
     to.target = arguments.buffers[op.of.attention.target] + ((size_t)to.base * op.columns + queries.head * to.columns) * 2;
 }
+DEVICE void latency_describe_ranges(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t rows = mgv__rows_of_group(&op, tile.group), head = latency_range_head(tile, cta);
+    to.base = latency_range_query(tile, cta);
+    to.rows = head < op.heads && to.base < rows ? mgv__min_u32(rows - to.base, 64) : 0;
+    to.columns = head_columns(op);
+    to.pitch = op.columns;
+    to.target = arguments.buffers[op.of.attention.target] + ((size_t)to.base * op.columns + head * to.columns) * 2;
+}
 /* Tile `number` of CTA `cta` in its cluster. */
 template <uint32_t KINDS>
 DEVICE LatencyTile latency_describe(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta, uint32_t number) {
@@ -261,9 +296,10 @@ DEVICE LatencyTile latency_describe(const mgv__kernel_arguments &arguments, cons
     to.flags = tile.op.flags;
     to.tokens = tile.op.tokens;
     latency_describe_signal(to, arguments, tile, cta);
-    if (latency_is_product(to.kind)) latency_describe_product(to, arguments, tile, cta);
+    if (latency_is_product(to.kind)) latency_describe_product<is_tower<KINDS>()>(to, arguments, tile, cta);
     if (to.kind == MGV__KERNEL_ATTENTION) latency_describe_attention(to, arguments, tile, cta);
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(to.kind)) latency_describe_online(to, arguments, tile, cta);
+    if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(to.kind)) latency_describe_ranges(to, arguments, tile, cta);
     if (to.kind == MGV__KERNEL_POOL_HEADS) to.blocks = latency_pool_stages(tile.op);
     return to;
 }

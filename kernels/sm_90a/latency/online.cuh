@@ -5,7 +5,7 @@
 #define MGV_LATENCY_ONLINE_CUH
 
 #include "gemm.cuh"
-#include "../throughput/attention_online.cuh"
+#include "../throughput/attention_ranges.cuh"
 
 /* What the groups trade, in the place of the values that each multiplied last: 16 bytes a thread of maxima and sums of its two rows, then
    of their values. */
@@ -48,10 +48,32 @@ template <int COUNT> DEVICE void latency_store_half(const LatencyMath &self, con
                 st_global_u32(to + (size_t)8 * r * tile.pitch + 8 * j, cvt_rn_bf16x2(joined[4 * j + 2 * r], joined[4 * j + 2 * r + 1]));
 }
 
+/* Scores of keys that are not there, or of other ranges, become 0 behind this. walk: at the pair of blocks. */
+template <bool RANGES> DEVICE void latency_online_softmax(const LatencyMath &self, const KeyWalk &walk, uint32_t exist,
+                                                          float (&s)[ONLINE_SCORES], RunningSoftmax &running, float (&scale)[2]) {
+    if constexpr (RANGES) {
+        const uint32_t row = walk.query + self.warp * 16 + self.lane / 4, first = walk.row + self.group * MGV__ONLINE_KEYS;
+        uint32_t left[2];
+        KeyWalk block = walk; /* none of its keys are left where the range ends before */
+        block.row = mgv__min_u32(first, walk.behind);
+        range_left(block, row, left);
+        range_softmax(s, left, self.lane, running, scale);
+        return;
+    }
+    const uint32_t column = 2 * (self.lane % 4);
+    if (exist < MGV__ONLINE_KEYS) {
+#pragma unroll
+        for (int i = 0; i < ONLINE_SCORES; i++)
+            if (i / 4 * 8 + column + i % 2 >= exist) s[i] = -INFINITY;
+    }
+    online_exponentials<true>(s, running, scale);
+}
+
 /* All blocks of keys of this math group. The values of the last one are left behind the trade. */
-template <int REST> DEVICE void latency_online_blocks(LatencyMath &self, const LatencyTile &tile, const LatencyOnline &online,
-                                                      const OnlineQueries &queries, RunningSoftmax &running, float (&o)[32],
-                                                      float (&o_rest)[REST ? REST / 2 : 1]) {
+template <int REST, bool RANGES>
+DEVICE void latency_online_blocks(LatencyMath &self, const LatencyTile &tile, const LatencyOnline &online, KeyWalk walk,
+                                  const OnlineQueries &queries, RunningSoftmax &running, float (&o)[32],
+                                  float (&o_rest)[REST ? REST / 2 : 1]) {
     LatencyRowStage keys = latency_stage_after(self.stage, self.group);
     uint32_t row = self.group * MGV__ONLINE_KEYS;
 #pragma unroll 1
@@ -69,13 +91,8 @@ template <int REST> DEVICE void latency_online_blocks(LatencyMath &self, const L
         wgmma_wait_group<0>();
         wgmma_registers_fence(s);
         latency_leave_stage(self, keys);
-        const uint32_t column = 2 * (self.lane % 4);
-        if (exist < MGV__ONLINE_KEYS) {
-#pragma unroll
-            for (int i = 0; i < ONLINE_SCORES; i++)
-                if (i / 4 * 8 + column + i % 2 >= exist) s[i] = -INFINITY;
-        }
-        online_exponentials<true>(s, running, scale);
+        latency_online_softmax<RANGES>(self, walk, exist, s, running, scale);
+        if constexpr (RANGES) next_keys<LATENCY_PAIR_KEYS>(walk);
         online_merge<REST>(s, scale, p, o, o_rest);
         latency_wait_stage(self, values);
         wgmma_registers_fence(o);
@@ -91,8 +108,14 @@ template <int REST> DEVICE void latency_online_blocks(LatencyMath &self, const L
     }
 }
 
-template <int REST> DEVICE void latency_online_tile(LatencyMath &self, const LatencyTile &tile) {
-    const LatencyOnline online(tile.tokens, REST);
+template <int REST, bool RANGES> DEVICE void latency_online_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
+    KeyWalk walk = {};
+    uint32_t keys = tile.tokens;
+    if constexpr (RANGES) {
+        walk = latency_key_walk(self.arguments, slot, self.cta);
+        keys = LATENCY_PAIR_KEYS * latency_key_pairs(walk);
+    }
+    const LatencyOnline online(keys, REST);
     const LatencyWeightStage second = latency_stage_after(self.weights, 1);
     const LatencyRowStage last = latency_stage_after(self.stage, online.stages - online.of_pair + LATENCY_VALUES * MGV__MATH_GROUPS);
     const LatencyTrade trade = {latency_stage_after(last, self.group), latency_stage_after(last, 1 - self.group)};
@@ -105,7 +128,7 @@ template <int REST> DEVICE void latency_online_tile(LatencyMath &self, const Lat
     latency_wait_ready(self);
     wait_barrier(&self.shared->weights_full[self.weights.index], self.weights.parity);
     if constexpr (REST != 0) wait_barrier(&self.shared->weights_full[second.index], second.parity);
-    latency_online_blocks<REST>(self, tile, online, queries, running, o, o_rest);
+    latency_online_blocks<REST, RANGES>(self, tile, online, walk, queries, running, o, o_rest);
     const uint32_t to = latency_stage_address(self, trade.own) + latency_thread_bytes(self),
                    from = latency_stage_address(self, trade.other) + latency_thread_bytes(self);
     running.sum[0] = quad_sum(running.sum[0]);
@@ -118,7 +141,7 @@ template <int REST> DEVICE void latency_online_tile(LatencyMath &self, const Lat
     float most[2], sum[2];
     shared_load_v4f32(from, most[0], most[1], sum[0], sum[1]);
 #pragma unroll
-    for (int r = 0; r < 2; r++) { /* the first group has a key at least, so the larger maximum is a number */
+    for (int r = 0; r < 2; r++) { /* the first group has a key at least of each row that is, so the larger maximum is a number */
         const float largest = fmaxf(running.most[r], most[r]);
         own[r] = ex2_approx(running.most[r] - largest);
         others[r] = ex2_approx(most[r] - largest);
@@ -141,11 +164,11 @@ template <int REST> DEVICE void latency_online_tile(LatencyMath &self, const Lat
     self.weights = latency_stage_after(self.weights, online.queries);
 }
 
-DEVICE void latency_attention_online(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
+template <bool RANGES> DEVICE void latency_attention_online(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     switch (rest_columns(slot.op)) {
-    case 0: latency_online_tile<0>(self, tile); break;
-    case 16: latency_online_tile<16>(self, tile); break;
-    default: latency_online_tile<32>(self, tile); break;
+    case 0: latency_online_tile<0, RANGES>(self, tile, slot); break;
+    case 16: latency_online_tile<16, RANGES>(self, tile, slot); break;
+    default: latency_online_tile<32, RANGES>(self, tile, slot); break;
     }
 }
 

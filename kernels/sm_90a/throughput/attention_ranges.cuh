@@ -5,7 +5,7 @@
 
 #include "attention_online.cuh"
 
-/* Of a thread's two rows, `row` and `row` + 8: how many of a block's first keys are theirs. */
+/* Of a thread's two rows, `row` and `row` + 8: how many of the first keys of the walk's block are theirs. */
 DEVICE void range_left(const KeyWalk &walk, uint32_t row, uint32_t (&left)[2]) {
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {

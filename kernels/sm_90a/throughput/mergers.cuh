@@ -11,14 +11,15 @@
 static constexpr uint32_t MERGE_WARP_ROWS = MGV__GEMM_ROWS / (4 * MGV__MATH_GROUPS); /* of a tile */
 static_assert(MERGE_WARP_ROWS == 16, "rows that are folded, up to 16, are one warp's");
 
-DEVICE uint8_t *merge_rows(const Math &self, const mgv__kernel_op &op) {
+template <class Warp> DEVICE uint8_t *merge_rows(const Warp &self, const mgv__kernel_op &op) {
     return (uint8_t *)self.arguments.patches + (size_t)op.of.merge.rows * 16;
 }
 
 /* What is taken off lane l's row, number l % 16 of the warp's, and what it is multiplied by: mean and reciprocal standard deviation; where
    rows are normalised together, of all of them:
    the mean of means, and of variances about it. */
-DEVICE void merge_statistics(const Math &self, const TileSlot &tile, uint32_t row, uint32_t end, float &mean, float &rstd) {
+template <class Warp>
+DEVICE void merge_statistics(const Warp &self, const TileSlot &tile, uint32_t row, uint32_t end, float &mean, float &rstd) {
     const mgv__kernel_op &op = tile.op;
     mean = 0;
     rstd = 1;
@@ -35,7 +36,7 @@ DEVICE void merge_statistics(const Math &self, const TileSlot &tile, uint32_t ro
 }
 
 /* One row, by the whole warp: a lane has eight columns of each 256. */
-DEVICE void merge_normalise(const Math &self, const mgv__kernel_op &op, size_t row, float mean, float rstd) {
+template <class Warp> DEVICE void merge_normalise(const Warp &self, const mgv__kernel_op &op, size_t row, float mean, float rstd) {
     const uint8_t *from = self.arguments.buffers[op.of.merge.source] + row * op.inner * 2;
     uint8_t *to = merge_rows(self, op) + row * op.inner * 2;
     const float *gamma = self.arguments.vectors + op.of.merge.gamma + row % op.of.merge.fold * op.inner,
@@ -55,7 +56,7 @@ DEVICE void merge_normalise(const Math &self, const mgv__kernel_op &op, size_t r
 }
 
 /* One merged row, likewise, to its place among the others of its picture. The caller's rows need not begin at a multiple of eight bytes. */
-DEVICE void merge_copy(const Math &self, const mgv__kernel_op &op, size_t row) {
+template <class Warp> DEVICE void merge_copy(const Warp &self, const mgv__kernel_op &op, size_t row) {
     const uint8_t *from = merge_rows(self, op) + row * op.inner * 2;
     const size_t number = self.arguments.unit_rows ? ld_global_nc_u32(self.arguments.unit_rows + row) : row;
     float *to = self.arguments.outputs[op.of.merge.target] + number * op.inner;
@@ -70,11 +71,9 @@ DEVICE void merge_copy(const Math &self, const mgv__kernel_op &op, size_t row) {
     }
 }
 
-DEVICE void merge_tile(Math &self, const TileSlot &tile) {
+/* MERGE_WARP_ROWS rows of a group from `first` on, as far as there are any before `end`, by this warp. */
+template <class Warp> DEVICE void merge_of_warp(const Warp &self, const TileSlot &tile, uint32_t first, uint32_t end) {
     const mgv__kernel_op &op = tile.op;
-    uint32_t first, end;
-    tile_rows(tile, self.cta, first, end);
-    first += (self.group * 4 + self.warp) * MERGE_WARP_ROWS;
     const uint32_t rows = first < end ? mgv__min_u32(end - first, MERGE_WARP_ROWS) : 0;
     const size_t number = (size_t)tile.group * op.rows_per_group + first;
     float mean = 0, rstd = 1;
@@ -87,6 +86,11 @@ DEVICE void merge_tile(Math &self, const TileSlot &tile) {
         else
             merge_copy(self, op, number + i);
     }
+}
+DEVICE void merge_tile(Math &self, const TileSlot &tile) {
+    uint32_t first, end;
+    tile_rows(tile, self.cta, first, end);
+    merge_of_warp(self, tile, first + (self.group * 4 + self.warp) * MERGE_WARP_ROWS, end);
     signal_ordinary_stores(self, tile);
 }
 

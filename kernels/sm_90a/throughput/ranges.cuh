@@ -17,16 +17,21 @@ struct KeyWalk {
 DEVICE uint32_t range_end(const KeyWalk &walk, uint32_t token) {
     return ld_global_nc_u32(&walk.tokens[token].range[walk.which][1]);
 }
-/* At the first block of all. A tile has a row at least. */
-DEVICE KeyWalk key_walk(const mgv__kernel_arguments &arguments, const TileSlot &tile) {
+/* At the first block of all, for queries [query, end) of which there is one at least. */
+DEVICE KeyWalk key_walk_of(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t query, uint32_t end) {
     KeyWalk walk;
     walk.tokens = arguments.tokens;
     walk.which = tile.op.of.attention.range;
-    walk.query = tile.unit * MGV__GEMM_ROWS;
-    walk.end = mgv__min_u32(walk.query + MGV__GEMM_ROWS, mgv__rows_of_group(&tile.op, tile.group));
+    walk.query = query;
+    walk.end = end;
     walk.row = walk.first = ld_global_nc_u32(&walk.tokens[walk.query].range[walk.which][0]);
     walk.behind = range_end(walk, walk.query);
     return walk;
+}
+/* Those of a tile. */
+DEVICE KeyWalk key_walk(const mgv__kernel_arguments &arguments, const TileSlot &tile) {
+    const uint32_t query = tile.unit * MGV__GEMM_ROWS;
+    return key_walk_of(arguments, tile, query, mgv__min_u32(query + MGV__GEMM_ROWS, mgv__rows_of_group(&tile.op, tile.group)));
 }
 /* To the next block, of KEYS; 0: there is none. */
 template <uint32_t KEYS> DEVICE bool next_keys(KeyWalk &walk) {
