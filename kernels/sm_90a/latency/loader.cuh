@@ -347,8 +347,9 @@ template <bool RANGES> DEVICE void latency_load_online(LatencyLoader &self, cons
 #pragma unroll 1
     for (uint32_t i = 0; i < online.stages; i++, stage.advance()) {
         if (RANGES && i && i % online.of_pair == 0) next_keys<LATENCY_PAIR_KEYS>(walk);
-        const uint32_t part = i % online.of_pair / MGV__MATH_GROUPS, of_group = i % MGV__MATH_GROUPS * MGV__ONLINE_KEYS;
-        const uint32_t row = (RANGES ? warp_uniform(walk.row) : i / online.of_pair * LATENCY_PAIR_KEYS) + of_group;
+        const uint32_t part = i % online.of_pair / MGV__MATH_GROUPS;
+        uint32_t row = (i / online.of_pair * MGV__MATH_GROUPS + i % MGV__MATH_GROUPS) * MGV__ONLINE_KEYS;
+        if constexpr (RANGES) row = warp_uniform(walk.row) + i % MGV__MATH_GROUPS * MGV__ONLINE_KEYS;
         if (i >= MGV__LATENCY_ROW_STAGES) latency_open_online(self, online, stage, i);
         if (part != LATENCY_REST) {
             latency_load_box_4d(self, latency_rows_box(self, stage, map), 0, (1 + part) * heads + head, row, image);
