@@ -11863,16 +11863,16 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     return op;
 }
 
-/* Whether the latency regime runs this model; the throughput regime does. Of towers those for pictures of any size with LayerNorm, without
-   a gate and without a pooling head. */
+/* Whether the latency regime runs this model; the throughput regime does. Of towers those for pictures of any size without a pooling
+   head. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
-    const uint32_t turns = plan->varlen ? MGV__KERNEL_ROTARY | MGV__KERNEL_SAMPLED : 0;
     return plan->machine->costs.latency_clusters && (!plan->pools || mgv__plan_pools_tokens(plan, 1)) && !mgv__plan_is_ragged(plan) &&
-           !(plan->needs_tower & ~turns) && !mgv__is_wide_head(plan->head_dim);
+           (!plan->needs_tower || plan->varlen) && !mgv__is_wide_head(plan->head_dim);
 }
 
-/* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. */
+/* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. Gates have no other tiles. */
 static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
+    if (k->flags & MGV__KERNEL_GATED) return 1;
     return k->columns > plan->width && !(k->flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS));
 }
 
@@ -13730,8 +13730,8 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"product", MGV__SM90_GEMM, MGV__SM90_FLOAT | MGV__KERNEL_TABLE | MGV__KERNEL_HALF},
     {"attention", 0, 0},
     {"pool", 0, 0},
-    {"product", MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_ROTARY, 0}, /* WIDE */
-    {"product", MGV__SM90_ANY | MGV__KERNEL_SAMPLED, 0},                                 /* DEEP */
+    {"product", MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_SILU | MGV__KERNEL_GATED | MGV__KERNEL_ROTARY, 0}, /* WIDE */
+    {"product", MGV__SM90_ANY | MGV__KERNEL_SAMPLED | MGV__KERNEL_SILU, 0},                                                     /* DEEP */
     {"product", MGV__SM90_STREAM, 0},                       /* SPLIT_128, _160, _192 */
     {"product", MGV__SM90_STREAM, 0},
     {"product", MGV__SM90_STREAM, 0},
@@ -14021,7 +14021,7 @@ static int mgv__plan_projects(const mgv__plan *plan) {
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
     const uint64_t rows = (uint64_t)alike * plan->tokens;
-    uint32_t keys[MGV__RANGE_KIND_COUNT], i;
+    uint32_t keys[MGV__RANGE_KIND_COUNT];
     uint64_t latency, throughput;
     if (plan->ablations || mgv__plan_projects(plan) || (plan->outputs.count && !mgv__plan_is_online(plan))) return MGV__THROUGHPUT;
     if (alike > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
@@ -14030,7 +14030,8 @@ static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     if (rows > MGV__PLAN_LATENCY_MOST) return MGV__THROUGHPUT;
     if (!mgv__plan_is_online(plan)) return rows <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
     memcpy(keys, plan->keys, sizeof keys);
-    for (i = 0; i < MGV__RANGE_KIND_COUNT; i++) plan->keys[i] = alike; /* of tokens alone, whatever pictures they are of */
+    plan->keys[MGV__RANGE_FRAME] = alike; /* of tokens alone, whatever pictures they are of */
+    plan->keys[MGV__RANGE_WINDOW] = mgv__plan_window_keys(plan->config, alike);
     latency = mgv__plan_predict_clocks(plan, MGV__LATENCY, alike) * mgv__plan_all_clusters(plan, MGV__THROUGHPUT);
     throughput = mgv__plan_predict_clocks(plan, MGV__THROUGHPUT, alike) * mgv__plan_all_clusters(plan, MGV__LATENCY);
     memcpy(plan->keys, keys, sizeof keys);

@@ -655,8 +655,9 @@ static void test_sizes_alone(const MicroShape &together, const std::vector<std::
     }
     ok(why.empty(), "encoder, pictures of " + std::string(together.sizes) + " patches: the same bits together and alone", why);
 }
-/* By the public API: the same bits as the kernel gave before. */
-static void test_sizes_engine(const MicroShape &shape) {
+/* By the public API: the same bits as the kernel gave before, in the regime that is chosen. */
+static void test_sizes_engine(MicroShape shape) {
+    shape.regime = 0;
     MicroEncoder *encoder = open_encoder(shape);
     if (!encoder) return;
     machine::Options options = options_of(0, false);
@@ -1077,9 +1078,15 @@ static void test_few_towers(unsigned seeds) {
         return shape;
     };
     const MicroShape mixed = few(sizes_shape("3x5 1x1 9x15 16x16 2x3 7x7", 600)), clips = few(qwen_shape("qwen3", "4x2 6x10*3 8x8", 300));
-    test_encoder_arithmetic(mixed, 2);
+    test_encoder_arithmetic(mixed, 1);
     test_sizes_alone(few(sizes_shape("3x5 9x15 7x7", 300)), {"3x5", "9x15", "7x7"}, {15, 135, 49});
     test_encoder_arithmetic(clips, 2);
+    MicroShape windows = few(qwen_shape("qwen2.5", "4x2 10x14*3 2x6 8x8", 400)); /* gates that end within a tile */
+    windows.intermediate = 172;
+    test_encoder_arithmetic(windows, 1);
+    MicroShape plain = few(qwen_shape("qwen2", "4x2 6x10*3 2x6", 300));
+    plain.intermediate = plain.hidden;
+    test_encoder_arithmetic(plain, 1);
     for (const uint32_t head_dim : {72u, 80u, 96u}) {
         MicroShape shape = few(sizes_shape("9x15 5x5", 200));
         shape.head_dim = head_dim;
@@ -1089,7 +1096,8 @@ static void test_few_towers(unsigned seeds) {
     }
     test_encoder_protocol(mixed, seeds / 8);
     test_encoder_protocol(clips, seeds / 8);
-    MicroShape lost = clips;
+    test_encoder_protocol(windows, seeds / 8);
+    MicroShape lost = few(qwen_shape("qwen2.5", "10x14 2x6", 200));
     lost.layers = 1;
     lost.poll_limit = POLL_LIMIT;
     test_lost_signals(lost, 3);

@@ -48,8 +48,12 @@ static std::vector<Shape> shapes(void) {
     latency.layers = 1;
     latency.regime = 2;
     latency.clusters = 4;
+    MicroShape few = windows;
+    few.layers = 1;
+    few.regime = 2;
+    few.clusters = 4;
     return {{"mixed", mixed}, {"windows", windows}, {"wide", wide}, {"shares", shares}, {"wide-heads", heads}, {"wide-online", online},
-            {"latency", latency}};
+            {"latency", latency}, {"latency-windows", few}};
 }
 
 /* How a launch with the fault is seen under one seed; empty: it is not. all: what is said of it. */

@@ -19,9 +19,16 @@ DEVICE void latency_fetch_biases(const LatencyMath &self, const LatencyTile &til
     bias[1] = ld_global_nc_f32(from + 8);
 }
 
+/* What only the kernel of towers has code for: towers.cuh. */
+template <int COUNT>
+DEVICE void latency_turn(const LatencyMath &self, const LatencyTile &tile, const TileSlot &slot, uint32_t first, float (&v)[4 * COUNT]);
+template <int COUNT> DEVICE void latency_open_gates(uint32_t flags, float (&v)[4 * COUNT]);
+template <int COUNT> DEVICE void latency_gated_matrices(uint32_t to, const float (&v)[4 * COUNT]);
+DEVICE void latency_fetch_samples(const LatencyMath &self, const LatencyTile &tile, uint32_t row, float (&sum)[8]);
+
 /* Sums of COUNT groups of eight rows, `step` apart from `group` on -> values without what lies beside them in a row. RARE: activations
-   are others, too. */
-template <int COUNT, bool RARE>
+   are others, too; TOWER: they may be a gate's. */
+template <int COUNT, bool RARE, bool TOWER>
 DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint32_t group, uint32_t step, const float (&bias)[2],
                                   const float (&sum)[4 * COUNT], float (&value)[4 * COUNT]) {
     const uint32_t norms = shared_address(&self.shared->norms[0]) + (group * 8 + 2 * (self.lane % 4)) * (uint32_t)sizeof(LatencyNorm);
@@ -35,6 +42,10 @@ DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint3
     }
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) value[i] = rstd[i / 4 * 2 + i % 2] * sum[i] + bias[i / 2 % 2];
+    if constexpr (TOWER) {
+        if (flags & MGV__KERNEL_GATED) return latency_open_gates<COUNT>(flags, value);
+        if (flags & MGV__KERNEL_SILU) return gemm_activate<4 * COUNT, true>(MGV__KERNEL_SILU, value);
+    }
     if constexpr (RARE) {
         if (flags & MGV__KERNEL_RARE_ACTIVATION) {
 #pragma unroll
@@ -50,11 +61,6 @@ DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint3
     for (int i = 0; i < 4 * COUNT; i++) value[i] = gelu_tanh_of_half(value[i]);
 }
 
-/* What only the kernel of towers has code for: towers.cuh. */
-template <int COUNT>
-DEVICE void latency_turn(const LatencyMath &self, const LatencyTile &tile, const TileSlot &slot, uint32_t first, float (&v)[4 * COUNT]);
-DEVICE void latency_fetch_samples(const LatencyMath &self, const LatencyTile &tile, uint32_t row, float (&sum)[8]);
-
 /* WIDE: COUNT groups of rows from `first` on. They turn into rows of bf16 on their way through shared memory, and leave 16 bytes a lane. */
 template <int COUNT, uint32_t KINDS>
 DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, const TileSlot &slot, uint32_t first, const float (&bias)[2],
@@ -65,11 +71,14 @@ DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, c
        the first two are a group's columns and the eighth after them, then the next group's */
     const uint32_t to = rows + (self.lane / 16 * 8 + self.lane % 8) * LATENCY_NARROW_PITCH + (self.warp * 16 + self.lane / 8 % 2 * 8) * 2;
     float v[4 * COUNT];
-    latency_finish_groups<COUNT, has_kind<KINDS>(MGV__KERNEL_ROWS)>(self, tile.flags, first, 1, bias, sum, v);
-    if constexpr (is_tower<KINDS>())
+    latency_finish_groups<COUNT, has_kind<KINDS>(MGV__KERNEL_ROWS), is_tower<KINDS>()>(self, tile.flags, first, 1, bias, sum, v);
+    const uint32_t gated = is_tower<KINDS>() ? tile.flags & MGV__KERNEL_GATED : 0;
+    if constexpr (is_tower<KINDS>()) {
         if (tile.flags & MGV__KERNEL_ROTARY) latency_turn<COUNT>(self, tile, slot, first, v);
+        if (gated) latency_gated_matrices<COUNT>(rows + self.lane * LATENCY_NARROW_PITCH + self.warp * 16, v);
+    }
 #pragma unroll
-    for (int j = 0; j < COUNT; j += 2) {
+    for (int j = 0; j < COUNT && !gated; j += 2) {
         const float *x = &v[4 * j], *y = &v[4 * (j + (j + 1 < COUNT))];
         stmatrix_x4_transposed(to + j * 8 * LATENCY_NARROW_PITCH, cvt_rn_bf16x2(x[0], x[1]), cvt_rn_bf16x2(x[2], x[3]),
                                cvt_rn_bf16x2(y[0], y[1]), cvt_rn_bf16x2(y[2], y[3]));
@@ -167,7 +176,8 @@ DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, c
     uint32_t rounded[4];
     float x[8];
     float value[4 * LATENCY_OWN_GROUPS];
-    latency_finish_groups<LATENCY_OWN_GROUPS, has_kind<KINDS>(MGV__KERNEL_ROWS)>(self, tile.flags, own.first, own.step, bias, sum, value);
+    latency_finish_groups<LATENCY_OWN_GROUPS, has_kind<KINDS>(MGV__KERNEL_ROWS), is_tower<KINDS>()>(self, tile.flags, own.first, own.step,
+                                                                                                    bias, sum, value);
 #pragma unroll
     for (uint32_t i = 0; i < 4 * LATENCY_OWN_GROUPS; i++)
         shared_store_u32(to + ((i / 4 * 8 + i % 2) * LATENCY_ROW_PITCH + i / 2 % 2 * 8) * 4, __float_as_uint(value[i]));

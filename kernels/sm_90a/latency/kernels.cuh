@@ -104,7 +104,7 @@ template <int ROWS, uint32_t KINDS> DEVICE void latency_kernel(LatencyMemory *sh
         if (warp == 0) latency_row_loader_role<KINDS>(shared, arguments);
         else if (warp == SCHEDULER_WARP) latency_scheduler_role<KINDS>(shared, arguments, dog);
         else if (warp == LATENCY_WEIGHT_WARP) latency_weight_loader_role<KINDS>(shared, arguments);
-        else latency_norm_role(shared, arguments);
+        else latency_norm_role<is_tower<KINDS>()>(shared, arguments);
         warp_sync();
         if (!LATENCY_STARTS_TOGETHER && warp != LATENCY_WEIGHT_WARP) barrier_cluster_wait_acquire();
         if (threadIdx.x == SCHEDULER_WARP * 32 && dog.aborted) release_roles(shared, MGV__LATENCY_CLUSTER);

@@ -248,11 +248,12 @@ DEVICE void latency_describe_product(LatencyTile &to, const mgv__kernel_argument
     to.blocks = op.of.latency.blocks;
     to.base = tile.group * op.rows_per_group + first;
     to.rows = end - first;
-    to.columns = left < MGV__LATENCY_COLUMNS ? left : (uint32_t)MGV__LATENCY_COLUMNS;
-    to.pitch = op.columns;
+    const uint32_t halves = TOWER && op.flags & MGV__KERNEL_GATED ? 2 : 1; /* two columns of sums make one */
+    to.columns = (left < MGV__LATENCY_COLUMNS ? left : (uint32_t)MGV__LATENCY_COLUMNS) / halves;
+    to.pitch = op.columns / halves;
     uint8_t *target = arguments.buffers[op.of.latency.target];
     if (TOWER && op.of.latency.merger_rows) target = (uint8_t *)arguments.patches + (size_t)op.of.latency.merger_rows * 16;
-    to.target = target + ((size_t)to.base * op.columns + column) * 2;
+    to.target = target + ((size_t)to.base * to.pitch + column / halves) * 2;
     to.bias = arguments.vectors + op.of.latency.bias + column;
     to.stats = arguments.stats + op.of.latency.stats_out + stats_place(op, op.columns, tile.group, first, column / 64);
     to.added = op.flags & (TOWER ? MGV__KERNEL_TABLE | MGV__KERNEL_SAMPLED : MGV__KERNEL_TABLE)

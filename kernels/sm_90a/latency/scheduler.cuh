@@ -41,7 +41,8 @@ DEVICE void latency_add_parts(LatencyParts (&rows)[LATENCY_NORM_ROWS], const flo
         }
     }
 }
-/* Those of a group's rows [first, end). */
+/* Those of a group's rows [first, end). TOWER: of an RMSNorm the reciprocal root of the mean square. */
+template <bool TOWER>
 DEVICE void latency_find_norms(const LatencyLoader &self, const mgv__kernel_op &op, uint32_t group, uint32_t first, uint32_t end) {
     const float *stats = self.arguments.stats + op.stats_in;
     const uint32_t parts = op.inner / 64, last = first < end ? (end - 1 - first) / LATENCY_NORM_ROWS * LATENCY_NORM_ROWS : 0;
@@ -63,7 +64,7 @@ DEVICE void latency_find_norms(const LatencyLoader &self, const mgv__kernel_op &
                         variance = (of[r].squares * (1.0f / 64) + (of[r].off_squares - of[r].off * mean)) * rcp_parts;
             LatencyNorm *to = &self.shared->norms[row + r];
             to->mean = of[r].first + mean;
-            to->rstd = rsqrtf(variance + epsilon);
+            to->rstd = rsqrtf((TOWER && op.flags & MGV__KERNEL_RMS ? variance + to->mean * to->mean : variance) + epsilon);
         }
     }
 }
@@ -76,12 +77,12 @@ DEVICE void latency_prefetch_image(const mgv__kernel_arguments &arguments) {
 }
 
 /* The norms of a tile's rows, while they are loaded and multiplied. */
-DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
+template <bool TOWER> DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
     uint32_t first, end;
     latency_tile_rows(self.arguments, tile, first, end);
     wait_barrier(&self.shared->tile_ready[self.slot.index], self.slot.parity);
     wait_barrier(&self.shared->norms_empty, self.norms.parity ^ 1);
-    latency_find_norms(self, tile.op, tile.group, first, end);
+    latency_find_norms<TOWER>(self, tile.op, tile.group, first, end);
     warp_sync();
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->norms_full));
     self.norms.advance();
@@ -98,7 +99,7 @@ DEVICE void latency_signal_stored(LatencyLoader &self, uint32_t *counter) {
 }
 
 /* A warp that finds norms, and signals where the math warps have tiles to go on with. */
-DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
+template <bool TOWER> DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_prefetch_image(arguments);
     clear_next_counters(arguments, 0, 1);
@@ -106,7 +107,7 @@ DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments
         const LatencyTile &described = shared->tile[self.slot.index];
         const uint32_t signals = warp_uniform(described.others_signal);
         uint32_t *const counter = described.counter;
-        if (gemm && tile.op.flags & MGV__KERNEL_FOLD_NORM) latency_tile_norms(self, tile);
+        if (gemm && tile.op.flags & MGV__KERNEL_FOLD_NORM) latency_tile_norms<TOWER>(self, tile);
         if (signals) latency_signal_stored(self, counter);
     });
 }

@@ -1,5 +1,5 @@
 /* megavit: what towers for pictures of any size have beside the others' tiles in the latency regime: positions that turn queries and keys
-   or are sampled from a table, attention by ranges, patches of tokens, mergers. Only the kernel of such towers has this code. */
+   or are sampled from a table, gates of MLPs, attention by ranges, patches of tokens, mergers. Only the kernel of such towers has this code. */
 #ifndef MGV_LATENCY_TOWERS_CUH
 #define MGV_LATENCY_TOWERS_CUH
 
@@ -33,6 +33,27 @@ DEVICE void latency_turn(const LatencyMath &self, const LatencyTile &tile, const
                 x = x * cosine + sign * (shfl_bfly_f32(x, 4) * sine);
             }
         }
+}
+
+/* A gated MLP's sums: of a warp's sixteen columns eight are the gate's, and the eighth after each, which the same thread has, is what it
+   opens. */
+template <int COUNT> DEVICE void latency_open_gates(uint32_t flags, float (&v)[4 * COUNT]) {
+    float gate[2 * COUNT];
+#pragma unroll
+    for (int i = 0; i < 2 * COUNT; i++) gate[i] = v[i / 2 * 4 + i % 2];
+    gemm_activate<2 * COUNT, true>(flags, gate);
+#pragma unroll
+    for (int i = 0; i < 2 * COUNT; i++) v[i / 2 * 4 + i % 2] = gate[i] * v[i / 2 * 4 + 2 + i % 2];
+}
+/* They turn into rows of 32 columns: of the four matrices of eight rows and columns that a warp stores at once each is a group's.
+   to: of this lane, a row of the first four groups. */
+template <int COUNT> DEVICE void latency_gated_matrices(uint32_t to, const float (&v)[4 * COUNT]) {
+    static_assert(COUNT % 4 == 0, "whole stores");
+#pragma unroll
+    for (int j = 0; j < COUNT; j += 4)
+        stmatrix_x4_transposed(to + j * 8 * LATENCY_NARROW_PITCH, cvt_rn_bf16x2(v[4 * j], v[4 * j + 1]),
+                               cvt_rn_bf16x2(v[4 * j + 4], v[4 * j + 5]), cvt_rn_bf16x2(v[4 * j + 8], v[4 * j + 9]),
+                               cvt_rn_bf16x2(v[4 * j + 12], v[4 * j + 13]));
 }
 
 /* A row's samples of the table of positions, of this lane's eight columns. */
