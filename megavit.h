@@ -11596,7 +11596,8 @@ static uint32_t mgv__plan_alike(const mgv__plan *plan, uint32_t images) { return
 
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,  /* up to as many rows the latency regime is chosen where all keys fit at once, */
-    MGV__PLAN_LATENCY_MOST = 4096, /* and for other attention up to these at most, by predicted time */
+    MGV__PLAN_LATENCY_MOST = 4096, /* and for other attention up to these at most, of pictures of any size up to those, by predicted time */
+    MGV__PLAN_LATENCY_TOKENS = 256,
     MGV__PLAN_COUNTERS_APART = 256, /* words from one buffer's counters to the next one's, which the L2 cache then has in another place */
     /* K is shared out where so many tiles do for a whole operation, of MLPs with more columns than SigLIP2-base's also fewer: there a tile
        is longer than the exchange of its sums; by tiles of 128 or 160 columns up to one round of an H100's clusters */
@@ -14016,7 +14017,8 @@ static int mgv__plan_projects(const mgv__plan *plan) {
 
 /* The regime that takes less time for so many images. Where all keys fit at once that was measured. Else it is predicted: it is other
    arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole numbers, which are the
-   same on every host; they are no better than 10%, so the latency regime is to gain a twelfth. Ablations and projected rows are the
+   same on every host; they are no better than 10%, so the latency regime is to gain a twelfth. Of towers for pictures of any size they are
+   worse: behind 256 tokens, where it gains a fifth, it was 8% slower (Qwen2.5-VL, 352 tokens), then half as fast. Ablations and projected rows are the
    throughput regime's, and where all keys fit token and layer outputs. */
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
@@ -14027,7 +14029,7 @@ static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     if (alike > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
-    if (rows > MGV__PLAN_LATENCY_MOST) return MGV__THROUGHPUT;
+    if (rows > (plan->varlen ? MGV__PLAN_LATENCY_TOKENS : MGV__PLAN_LATENCY_MOST)) return MGV__THROUGHPUT;
     if (!mgv__plan_is_online(plan)) return rows <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
     memcpy(keys, plan->keys, sizeof keys);
     plan->keys[MGV__RANGE_FRAME] = alike; /* of tokens alone, whatever pictures they are of */
