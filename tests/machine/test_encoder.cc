@@ -1097,7 +1097,7 @@ static void test_few_towers(unsigned seeds) {
     test_encoder_protocol(mixed, seeds / 8);
     test_encoder_protocol(clips, seeds / 8);
     test_encoder_protocol(windows, seeds / 8);
-    MicroShape lost = few(qwen_shape("qwen2.5", "10x14 2x6", 200));
+    MicroShape lost = few(qwen_shape("qwen2.5", "6x6 2x2", 44));
     lost.layers = 1;
     lost.poll_limit = POLL_LIMIT;
     test_lost_signals(lost, 3);
