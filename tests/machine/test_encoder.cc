@@ -1069,8 +1069,8 @@ static void test_few(unsigned seeds) {
     test_lost_arrivals(impatient);
 }
 
-/* Few pictures of any size in the latency regime: ranges within row tiles and over several, of more blocks of keys than the ring holds; clips,
-   mergers and DeepStack; heads of other widths, an odd number of them; alone and in a mix; signals and arrivals lost. */
+/* Few pictures of any size in the latency regime: ranges within row tiles and over several, of more blocks of keys than the ring holds;
+   clips, mergers and DeepStack; heads of other widths, an odd number of them; alone and in a mix; signals and arrivals lost. */
 static void test_few_towers(unsigned seeds) {
     const auto few = [](MicroShape shape) {
         shape.regime = LATENCY;
@@ -1165,8 +1165,8 @@ int main(int count, char **argument) {
                                           "order", "watchdog", "heads", "sizes",    "ranges", "shares", "validate", "projection", "toy",
                                           "few_towers"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|few_towers|order|watchdog|sizes|ranges|shares|validate|"
-                        "heads|projection|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|few_towers|order|watchdog|sizes|ranges|shares|"
+                        "validate|heads|projection|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();

@@ -1,5 +1,6 @@
 /* megavit: what towers for pictures of any size have beside the others' tiles in the latency regime: positions that turn queries and keys
-   or are sampled from a table, gates of MLPs, attention by ranges, patches of tokens, mergers. Only the kernel of such towers has this code. */
+   or are sampled from a table, gates of MLPs, attention by ranges, patches of tokens, mergers. Only the kernel of such towers has this
+   code. */
 #ifndef MGV_LATENCY_TOWERS_CUH
 #define MGV_LATENCY_TOWERS_CUH
 
