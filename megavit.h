@@ -1386,7 +1386,9 @@ enum {
                             MGV__KIND(GEMV) | MGV__KIND(REST))
 #define MGV__KINDS_LATENCY_ANY (MGV__KINDS_LATENCY | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | \
                                 MGV__KIND(ROWS))
-/* And those of towers for pictures of any size. */
+/* Those of towers for pictures of one size, without a pooling head; and of any. */
+#define MGV__KINDS_LATENCY_TURNED (MGV__KINDS_LATENCY_PRODUCTS | MGV__KIND(REST) | MGV__KIND(ROWS) | MGV__KIND(PATCHES) | \
+                                   MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(TOWER))
 #define MGV__KINDS_LATENCY_TOWER (MGV__KINDS_LATENCY_PRODUCTS | MGV__KIND(ROWS) | MGV__KIND(ATTENTION_RANGES) | \
                                   MGV__KIND(PATCHES_OF_TOKENS) | MGV__KIND(MERGE) | MGV__KIND(TOWER))
 
@@ -11608,7 +11610,7 @@ enum {
 /* Rows of a CTA's matrix tile, and of a counter. In the latency regime those with which an image's tokens fill their tiles best. */
 static uint32_t mgv__plan_latency_rows(const mgv__plan *plan) {
     const uint32_t few = MGV__LATENCY_SHORT_ROWS, many = MGV__LATENCY_MAX_ROWS, tokens = plan->tokens;
-    if (plan->varlen) return many;
+    if (plan->varlen || plan->needs_tower) return many;
     return mgv__ceil_div(tokens, few) * few <= mgv__ceil_div(tokens, many) * many ? few : many;
 }
 static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
@@ -11864,11 +11866,10 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     return op;
 }
 
-/* Whether the latency regime runs this model; the throughput regime does. Of towers those for pictures of any size without a pooling
-   head. */
+/* Whether the latency regime runs this model; the throughput regime does. Of towers those without a pooling head. */
 static int mgv__plan_latency_supported(const mgv__plan *plan) {
     return plan->machine->costs.latency_clusters && (!plan->pools || mgv__plan_pools_tokens(plan, 1)) && !mgv__plan_is_ragged(plan) &&
-           (!plan->needs_tower || plan->varlen) && !mgv__is_wide_head(plan->head_dim);
+           !(plan->needs_tower && plan->pools) && !mgv__is_wide_head(plan->head_dim);
 }
 
 /* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. Gates have no other tiles. */
@@ -13869,7 +13870,7 @@ static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a"
     MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_AUTO), \
     MGV__SM100_ROW(architecture " mxfp8", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8), \
     MGV__SM100_ROW(architecture " mixed", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8_MIXED)
-enum { MGV__SM90_KERNELS = 10 };
+enum { MGV__SM90_KERNELS = 11 };
 static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
     {"megavit_encode_some_sm_90a", MGV__THROUGHPUT, MGV__KINDS_SOME, 0},
@@ -13880,6 +13881,7 @@ static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_latency_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY, MGV__LATENCY_MAX_ROWS},
     {"megavit_encode_latency_any_104_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_SHORT_ROWS},
     {"megavit_encode_latency_any_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_MAX_ROWS},
+    {"megavit_encode_latency_turned_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_TURNED, MGV__LATENCY_MAX_ROWS},
     {"megavit_encode_latency_tower_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_TOWER, MGV__LATENCY_MAX_ROWS}};
 MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_of_a_machine_fit);
 

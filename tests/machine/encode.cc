@@ -26,6 +26,7 @@ extern "C" void megavit_encode_latency_104_sm_90a(const mgv__kernel_arguments ar
 extern "C" void megavit_encode_latency_128_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_any_104_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_any_128_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_latency_turned_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_tower_sm_90a(const mgv__kernel_arguments arguments);
 #endif
 extern "C" const uint32_t megavit_description[5];
@@ -598,6 +599,8 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
          [](void **arguments) { megavit_encode_latency_any_104_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_any_128_sm_90a", 168,
          [](void **arguments) { megavit_encode_latency_any_128_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_latency_turned_sm_90a", 168,
+         [](void **arguments) { megavit_encode_latency_turned_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_tower_sm_90a", 168,
          [](void **arguments) { megavit_encode_latency_tower_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
 #endif

@@ -1060,8 +1060,27 @@ static void test_few(unsigned seeds) {
     dino.image_size = 224; /* 261 tokens */
     test_encoder_arithmetic(dino, 1);
     test_encoder_protocol(dino, seeds / 40);
-    clip.poll_limit = POLL_LIMIT;
+    /* positions that turn, gates; also where keys come in blocks */
+    MicroShape turned = {64, 16, 192, 200, 2, 3, 4, 2, 1, 4, NO_POLL_LIMIT, LATENCY};
+    turned.family = "dinov3";
+    turned.registers = 4;
+    turned.activation = "silu";
+    test_encoder_arithmetic(turned, 1);
+    turned.gated = true;
+    turned.intermediate = 172;
+    test_encoder_arithmetic(turned, 2);
+    test_encoder_protocol(turned, seeds / 10);
+    MicroShape blocks = turned;
+    blocks.image_size = 176; /* 126 tokens */
+    blocks.hidden = 320;
+    blocks.head_dim = 80;
+    blocks.layers = 1;
+    test_encoder_arithmetic(blocks, 1);
+    clip.poll_limit = turned.poll_limit = POLL_LIMIT;
     test_lost_signals(clip, 1);
+    turned.layers = 1;
+    test_lost_signals(turned, 1);
+    test_lost_arrivals(turned);
     MicroShape impatient = wide_heads;
     impatient.layers = impatient.images = impatient.max_images = impatient.group_images = 1;
     impatient.poll_limit = POLL_LIMIT;

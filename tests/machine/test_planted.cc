@@ -52,8 +52,11 @@ static std::vector<Shape> shapes(void) {
     few.layers = 1;
     few.regime = 2;
     few.clusters = 4;
+    MicroShape turned = {64, 16, 192, 200, 1, 3, 4, 2, 1, 4, 1000, 2, true};
+    turned.family = "dinov3";
+    turned.registers = 4;
     return {{"mixed", mixed}, {"windows", windows}, {"wide", wide}, {"shares", shares}, {"wide-heads", heads}, {"wide-online", online},
-            {"latency", latency}, {"latency-windows", few}};
+            {"latency", latency}, {"latency-windows", few}, {"latency-turned", turned}};
 }
 
 /* How a launch with the fault is seen under one seed; empty: it is not. all: what is said of it. */

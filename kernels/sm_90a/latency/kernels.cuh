@@ -23,8 +23,14 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
    (kernels/NOTES.md, how much code). */
 template <int ROWS, uint32_t KINDS> DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     if constexpr (is_tower<KINDS>()) {
-        if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS, KINDS>(self, tile, slot);
-        else latency_tower_tile(self, tile, slot);
+        if (latency_is_product(tile.kind)) return latency_gemm_tile<ROWS, KINDS>(self, tile, slot);
+        if constexpr (has_kind<KINDS>(MGV__KERNEL_ATTENTION_RANGES)) return latency_tower_tile(self, tile, slot);
+        switch (tile.kind) {
+        case MGV__KERNEL_ATTENTION: latency_attention_tile<ROWS>(self, tile); break;
+        case MGV__KERNEL_ATTENTION_ONLINE: latency_attention_online<false>(self, tile, slot); break;
+        case MGV__KERNEL_PATCHES: latency_patches_tile(self, slot); break;
+        case MGV__KERNEL_ROWS: latency_rows_tile(self, slot); break;
+        }
         return;
     }
     if (latency_is_product(tile.kind) || tile.kind == MGV__KERNEL_ATTENTION) {
@@ -139,7 +145,12 @@ extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_ANY>((LatencyMemory *)shared_bytes, arguments);
 }
-/* That of towers for pictures of any size. */
+/* That of towers for pictures of one size, and of any. */
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_latency_turned_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_TURNED>((LatencyMemory *)shared_bytes, arguments);
+}
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_latency_tower_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
