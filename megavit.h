@@ -14017,11 +14017,11 @@ static int mgv__plan_projects(const mgv__plan *plan) {
     return 0;
 }
 
-/* The regime that takes less time for so many images. Where all keys fit at once that was measured. Else it is predicted: it is other
-   arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole numbers, which are the
-   same on every host; they are no better than 10%, so the latency regime is to gain a twelfth. Of towers for pictures of any size they are
-   worse: behind 256 tokens, where it gains a fifth, it was 8% slower (Qwen2.5-VL, 352 tokens), then half as fast. Ablations and projected
-   rows are the throughput regime's, and where all keys fit token and layer outputs. */
+/* The regime that takes less time for so many images. Where all keys fit at once that was measured, but of towers. Else it is predicted: it
+   is other arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole numbers, which
+   are the same on every host; they are no better than 10%, so the latency regime is to gain a twelfth. Of towers for pictures of any size
+   they are worse: behind 256 tokens, where it gains a fifth, it was 8% slower (Qwen2.5-VL, 352 tokens), then half as fast. Ablations and
+   projected rows are the throughput regime's, and where all keys fit token and layer outputs. */
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
     const uint64_t rows = (uint64_t)alike * plan->tokens;
@@ -14032,7 +14032,8 @@ static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     if (rows > (plan->varlen ? MGV__PLAN_LATENCY_TOKENS : MGV__PLAN_LATENCY_MOST)) return MGV__THROUGHPUT;
-    if (!mgv__plan_is_online(plan)) return rows <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
+    if (!mgv__plan_is_online(plan) && (rows > MGV__PLAN_LATENCY_ROWS || !plan->needs_tower))
+        return rows <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
     memcpy(keys, plan->keys, sizeof keys);
     plan->keys[MGV__RANGE_FRAME] = alike; /* of tokens alone, whatever pictures they are of */
     plan->keys[MGV__RANGE_WINDOW] = mgv__plan_window_keys(plan->config, alike);
