@@ -14018,10 +14018,10 @@ static int mgv__plan_projects(const mgv__plan *plan) {
 }
 
 /* The regime that takes less time for so many images. Where all keys fit at once that was measured, but of towers. Else it is predicted: it
-   is other arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole numbers, which
-   are the same on every host; they are no better than 10%, so the latency regime is to gain a twelfth. Of towers for pictures of any size
-   they are worse: behind 256 tokens, where it gains a fifth, it was 8% slower (Qwen2.5-VL, 352 tokens), then half as fast. Ablations and
-   projected rows are the throughput regime's, and where all keys fit token and layer outputs. */
+   is other arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole numbers,
+   which are the same on every host; they are no better than 10%, so the latency regime is to gain a twelfth. Of towers for pictures of any
+   size they are worse: behind 256 tokens, where it gains a fifth, it was 8% slower (Qwen2.5-VL, 352 tokens), then half as fast. Ablations
+   and projected rows are the throughput regime's, and where all keys fit token and layer outputs. */
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
     const uint64_t rows = (uint64_t)alike * plan->tokens;
