@@ -15764,9 +15764,9 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
 
    Steps of a layer wait for each other: each begins a hand-off behind the one before, when words of all CTAs are there, while the stream
    of weights goes on until the rings are full. So a product takes its bytes at memory's rate, or the hand-off and then what the rings do
-   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200 and the builds
-   nearest to today's: within 11% at 1 to 8 sessions of 0.6B, positions 1 to 4,000 (tests/test_decode_schedule.c): so the rate is what
-   streams come to between waits, not the 4.5 TB/s of one that nothing stops. */
+   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200: within 8% at
+   1 and 8 sessions of 0.6B, positions 1 to 4,000 (tests/test_decode_schedule.c): so the rate is what streams come to between waits, not
+   the 4.5 TB/s of one that nothing stops. */
 
 enum { MGV__DECODE_LAUNCH_STEPS = 64 }; /* ids of a launch at most: the card is not taken for long */
 
@@ -15776,7 +15776,7 @@ typedef struct mgv__decode_rates {
     double round;         /* of attention: of so many of a unit's keys */
     double join, choice;
 } mgv__decode_rates;
-static const mgv__decode_rates mgv__decode_h200 = {4e4, 2.3e4, 2.0, 1.8, 1.75, 0.38, 6.5};
+static const mgv__decode_rates mgv__decode_h200 = {4e4, 2.3e4, 2.0, 1.8, 1.25, 0.38, 6.5};
 enum { MGV__DECODE_ROUND_KEYS = 64 };
 
 typedef struct mgv__decode_cost {

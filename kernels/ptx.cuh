@@ -400,6 +400,17 @@ DEVICE uint32_t cvt_rn_bf16x2(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
     return v;
 }
+/* Halves of two words: both lower ones, both upper ones, the first word's below. */
+DEVICE uint32_t lower_halves(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+DEVICE uint32_t upper_halves(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("prmt.b32 %0, %1, %2, 0x7632;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
 DEVICE float bf16_low(uint32_t pair) { return __uint_as_float(pair << 16); }
 DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
 /* The same as f16, infinite beyond 65504. */

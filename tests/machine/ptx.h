@@ -328,6 +328,8 @@ DEVICE uint32_t cvt_rn_bf16(float f) {
     return f != f ? 0x7fffu : (v + 0x7fffu + (v >> 16 & 1)) >> 16;
 }
 DEVICE uint32_t cvt_rn_bf16x2(float low, float high) { return cvt_rn_bf16(low) | cvt_rn_bf16(high) << 16; }
+DEVICE uint32_t lower_halves(uint32_t a, uint32_t b) { return (a & 0xFFFFu) | b << 16; }
+DEVICE uint32_t upper_halves(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xFFFF0000u); }
 DEVICE float bf16_low(uint32_t pair) { return __uint_as_float(pair << 16); }
 DEVICE float bf16_high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
 DEVICE uint32_t cvt_rn_f16(float f) {

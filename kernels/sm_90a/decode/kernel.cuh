@@ -313,23 +313,24 @@ DEVICE void decode_norm_role(DecodeMemory *shared, const mgv__decode_arguments &
     decode_each_step(self, work, []() {});
 }
 
-template <int HEADS> DEVICE uint32_t decode_attention_layer(Decoder &self, uint32_t layer) {
+template <int HEADS, bool LATE> DEVICE uint32_t decode_attention_layer(Decoder &self, uint32_t layer, uint64_t counts) {
     decode_ablation_meet(self, layer, DECODE_PHASE_QKV);
-    if (decode_attention<HEADS>(self, layer)) return 1;
+    if (decode_attention<HEADS, LATE>(self, layer, counts)) return 1;
     decode_ablation_arrive(self, MGV__DECODE_ATTENTION_WARPS);
     decode_ablation_meet(self, layer, DECODE_PHASE_ATTENTION);
-    decode_join(self, layer);
+    decode_join(self, layer, counts);
     decode_ablation_arrive(self, MGV__DECODE_ATTENTION_WARPS);
     return 0;
 }
-template <int HEADS> DEVICE void decode_attention_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
+template <int HEADS, bool LATE> DEVICE void decode_attention_role(DecodeMemory *shared, const mgv__decode_arguments &arguments) {
     Decoder self(shared, arguments, DECODE_FIRST_ATTENTION_WARP);
     const auto work = [&]() {
         /* asked for where it need not be waited for */
         const uint32_t cancelled = blockIdx.x == 0 && self.thread == 0 ? ld_relaxed_sys(arguments.cancelled) : 0;
+        const uint64_t counts = decode_count_segments(self);
 #pragma unroll 1
         for (uint32_t layer = 0; layer < arguments.layers; layer++)
-            if (decode_attention_layer<HEADS>(self, layer)) break;
+            if (decode_attention_layer<HEADS, LATE>(self, layer, counts)) break;
         if (blockIdx.x == 0 && self.thread == 0) self.shared->cancelled = cancelled;
     };
     decode_each_step(self, work, []() {});
@@ -355,7 +356,7 @@ DEVICE void decode_kernel(DecodeMemory *shared, const mgv__decode_arguments &arg
         else if (threadIdx.x % 32 == 0) decode_loader_role(shared, arguments);
     } else if (warp >= DECODE_FIRST_ATTENTION_WARP) {
         setmaxnreg_inc<MGV__DECODE_ATTENTION_REGISTERS>();
-        decode_attention_role<HEADS>(shared, arguments);
+        decode_attention_role<HEADS, !MANY>(shared, arguments);
     } else {
         setmaxnreg_inc<MGV__DECODE_PRODUCT_REGISTERS>();
         decode_product_role<SLICES, MANY, CHANCE>(shared, arguments);

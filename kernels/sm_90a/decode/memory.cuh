@@ -30,7 +30,7 @@ struct DecodeMemory {
     float attended[MGV__DECODE_ATTENTION_WARPS][MGV__DECODE_GROUP_HEADS * MGV__DECODE_HEAD_DIM];
     float weight[MGV__DECODE_ATTENTION_WARPS][MGV__DECODE_GROUP_HEADS][2]; /* largest score, sum of weights */
     float raw[(MGV__DECODE_GROUP_HEADS + 2) * MGV__DECODE_HEAD_DIM]; /* q, k, v as the product gives them */
-    float query[MGV__DECODE_GROUP_HEADS * MGV__DECODE_HEAD_DIM];
+    uint32_t query[MGV__DECODE_GROUP_HEADS * MGV__DECODE_HEAD_DIM]; /* as products take them */
     uint32_t fresh[2][MGV__DECODE_HEAD_DIM / 2]; /* key and value of the id itself, as the cache has them */
     float residual[MGV__DECODE_RESIDUAL];
     float scale[2][MGV__DECODE_SESSIONS];        /* reciprocal roots of the mean squares of rows */
