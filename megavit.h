@@ -179,9 +179,10 @@
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
        twice transformers' own error against fp64.
 
-       On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There is a kernel for
-       Blackwell (sm_100a, sm_103a, sm_110a) that no card has run, only a model of the machine: MGV_BACKEND_CUDA takes it, AUTO does not.
-       mgv_engine_desc.precision: the layers' products in MXFP8, by that kernel, or on the CPU, which rounds all that the kernel rounds
+       On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There are two kernels
+       for Blackwell (sm_100a, sm_103a, sm_110a), with products of single multiprocessors and of pairs, that no card has run, only a model
+       of the machine: MGV_BACKEND_CUDA takes them, AUTO does not.
+       mgv_engine_desc.precision: the layers' products in MXFP8, by these kernels, or on the CPU, which rounds all that the kernel rounds
        (but in SigLIP's pooling head), and says what it costs: layers' rows are the same but for what the order of sums moves.
 
    FINDING YOUR WAY
@@ -643,7 +644,7 @@ typedef struct mgv_schedule_part {
 
 typedef struct mgv_schedule_info {
     uint32_t op_count;
-    const char *regime;                               /* "throughput" or "latency": which kind of kernel */
+    const char *regime;                               /* "throughput", "latency", or of Blackwell "pairs": which kind of kernel */
     const char *kernel;                               /* its name in the fatbin */
     const char *machine;                              /* "Hopper" */
     int32_t untried;                                  /* its kernel has run on a model of the machine only, never on a card */
@@ -670,6 +671,8 @@ typedef struct mgv_schedule_info {
     uint32_t tensor_count, tensor_columns, tensor_limit;
     double gap_clocks, beside_share;    /* assumed, where tensor_count: clocks between the products of two tiles of a kind; what of a tile's
                                            end the next one's run beside, less these */
+    double singles_us, pairs_us; /* Blackwell: all operations one after the other, with products of single CTAs and of pairs, by which the
+                                    regime is chosen; else 0 */
 } mgv_schedule_info;
 
 /* One operation of the kernel, over all groups. */
@@ -1229,7 +1232,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 36u
+#define MGV__KERNEL_VERSION 37u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1274,9 +1277,10 @@ enum {
 
 /* On Blackwell (kernels/sm_100a/products.cuh): barriers of products, and the address of tensor memory. */
 enum {
-    MGV__SM100_BARRIER_BYTES = 8 * MGV__MATH_GROUPS * (MGV__STAGES + 1),
-    MGV__SM100_SHARED_BYTES = MGV__SHARED_BYTES + MGV__SM100_BARRIER_BYTES + 8,
-    MGV__SM100_COPY_REGISTERS = 72,     /* with 56 the loader spills */
+    MGV__SM100_BARRIER_BYTES = 8 * (MGV__MATH_GROUPS * (MGV__STAGES + 1) + 2),
+    MGV__SM100_KEPT_BYTES = 8 + 4 * 4 * MGV__MATH_GROUPS, /* the address of tensor memory, what warps keep from tile to tile */
+    MGV__SM100_SHARED_BYTES = MGV__SHARED_BYTES + MGV__SM100_BARRIER_BYTES + MGV__SM100_KEPT_BYTES,
+    MGV__SM100_COPY_REGISTERS = 72,     /* with 56, as kernels of pairs have, the loader spills on some */
     MGV__SM100_MATH_REGISTERS = 216,
     MGV__SM100_TENSOR_COLUMNS = 512, MGV__SM100_MX_COLUMNS = 192, MGV__SM100_SCALE_COLUMNS = 12 /* of a set: of A's 128 rows, of B's 192 */
 };
@@ -1363,7 +1367,8 @@ enum {
                               projection, float32 in memory of the caller's */
     MGV__KERNEL_SHARES,    /* pictures of any size: 32 or 64 rows and 64 columns of the stream a CTA, to which sums of a product are added
                               of which clusters have had some of K each */
-    MGV__KERNEL_WIDE_HEADS = 30, /* no kind of tile: in a mask of kinds, that heads have more than MGV__KERNEL_MAX_HEAD_DIM columns */
+    MGV__KERNEL_PAIRS = 29, /* no kind of tile: in a mask of kinds, that on Blackwell products of WHOLE tiles are of pairs of CTAs */
+    MGV__KERNEL_WIDE_HEADS = 30, /* likewise, that heads have more than MGV__KERNEL_MAX_HEAD_DIM columns */
     MGV__KERNEL_TOWER = 31 /* likewise, that products do with their sums what towers of other kinds than SigLIP's
                               ask for, MGV__KERNEL_TOWER_EPILOGUE, and norms are RMSNorms, too */
 };
@@ -1378,6 +1383,7 @@ enum {
 #define MGV__KINDS_TOWER (0xFFFFFFFFu & ~MGV__KIND(WIDE_HEADS))
 #define MGV__KINDS_WIDE (0xFFFFFFFFu & ~MGV__KIND(ATTENTION))
 #define MGV__KINDS_ALL (2u * MGV__KIND(THIN) - 1u)
+#define MGV__KINDS_PAIRS (MGV__KINDS_ALL | MGV__KIND(PAIRS))
 #define MGV__KINDS_FEW (MGV__KIND(PATCHES) | MGV__KIND(GEMM_192) | MGV__KIND(GEMM_128) | MGV__KIND(SPLIT_128) | MGV__KIND(SPLIT_160) | \
                         MGV__KIND(ATTENTION) | MGV__KIND(POOL_TOKENS) | MGV__KIND(POOL_JOIN) | MGV__KIND(GEMV))
 #define MGV__KINDS_SOME (MGV__KINDS_FEW | MGV__KIND(GEMM_256) | MGV__KIND(SPLIT_192))
@@ -1443,8 +1449,9 @@ enum {
    weights, values: where rows of packed weights begin, in units of 16 bytes. */
 typedef struct mgv__kernel_gemm {        /* GEMM_*, SPLIT_* */
     uint32_t a_map, b_map, store_map, residual_map;
-    uint32_t rest_map;          /* SPLIT: target and residual, which are one, behind the first 64 columns of half a tile */
-    uint32_t narrow_map;        /* GEMM_256: that of the weights for a last tile of 128 columns */
+    uint32_t rest_map;          /* SPLIT: target and residual, which are one, behind the first 64 columns of half a tile; MX in pairs:
+                                   scales of A, by atoms */
+    uint32_t narrow_map;        /* GEMM_256: that of the weights for a last tile of 128 columns; MX in pairs: scales of these, by atoms */
     uint32_t blocks;            /* of 64 columns of A; where column tiles go on behind the last column, of a share of K: theirs are those of
                                    the shares behind the first */
     uint32_t b_row;             /* first row of the weights in b_map */
@@ -11336,8 +11343,8 @@ static const mgv__pixel_kernels *mgv__pixel_kernels_here(void) { return &mgv__pl
    still in the L2 cache when the next one reads it. Row tiles are counted from the start of their group, so no tile holds rows of two
    groups.
 
-   Two regimes, each with kernels of its own, on the same buffers, packed weights and counters: throughput, and latency for few images
-   (mgv__regime). The schedule says which one runs.
+   Regimes, each with kernels of its own, on the same buffers, packed weights and counters: throughput, and latency for few images; on
+   Blackwell throughput with products of single CTAs or of pairs (mgv__regime). The schedule says which one runs.
 
    One counter for each row tile (or image) and buffer counts the tiles that have been written there since the launch; it only grows, so
    what the n-th writer of a buffer leaves behind is complete when the counter has reached the sum over the first n writers. */
@@ -11365,20 +11372,22 @@ MGV__STATIC_ASSERT((int)MGV__DEVICE_MERGERS <= (int)MGV__MAX_DEVICE_BUFFERS, buf
 
 /* A tensor map: a view of a buffer or a pack, which a machine allocates (its make_maps). Operations name it by its handle. */
 typedef struct mgv__map_desc {
-    int32_t pack;              /* of this pack, or -1: of `buffer` */
+    int32_t pack;              /* of this pack, or -1: of `buffer`, or MGV__MAP_OF_VECTORS */
     uint32_t buffer;
     uint32_t element_bytes;    /* 2: bf16, 4: float32 */
     uint64_t dims[4];          /* 0 behind the last */
     uint64_t strides[3];       /* bytes from one row, one group to the next */
-    uint32_t box[4];           /* its rows are as long as the swizzle */
+    uint32_t box[4];           /* its rows are as long as the swizzle, or 512 bytes, without one */
 } mgv__map_desc;
 
+enum { MGV__MAP_OF_VECTORS = -2 };
 #define MGV__NO_MAP 0xFFFFFFFFu /* the model has no use for such a view */
 /* The handles of all views, in groups as they are. */
 typedef struct mgv__views {
     uint32_t a[MGV__DEVICE_BUFFER_COUNT];         /* boxes of 128 rows that GEMMs read */
     uint32_t store[MGV__DEVICE_BUFFER_COUNT];     /* boxes of 64 rows that are written, and residuals */
     uint32_t whole[MGV__DEVICE_MLP + 1];          /* the same of WHOLE tiles: of 128 rows */
+    uint32_t scales[3], weight_scales;            /* of rows in MXFP8, of weights: atoms */
     uint32_t keys, queries, keys_rest, queries_rest; /* rest: with online softmax, the columns of heads behind their first 64 */
     uint32_t pool_tokens, pool_scores;
     uint32_t weights[MGV__PACK_COUNT][3];         /* for tiles of 256, 128, 64 columns */
@@ -11454,7 +11463,7 @@ typedef struct mgv__gemm_shape {
 } mgv__gemm_shape;
 
 /* Kernels of a machine that take tiles in the same way. */
-enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__REGIME_COUNT };
+enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__PAIRS /* throughput, where CTAs of a cluster multiply together */, MGV__REGIME_COUNT };
 typedef struct mgv__plan mgv__plan;
 typedef struct mgv__regime {
     const char *name;
@@ -11471,6 +11480,8 @@ typedef struct mgv__regime {
     mgv__tile_clocks (*product_clocks)(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape);
     const mgv_schedule_part *shared, *roles;           /* budgets of one CTA */
     uint32_t shared_count, role_count;
+    double beside;             /* what multiplies beside products, attention and pooling: how many times as long it takes as at the tensor
+                                  cores' full rate */
 } mgv__regime;
 typedef struct mgv__kernel_entry {
     const char *name;
@@ -11576,6 +11587,7 @@ struct mgv__plan {
     uint32_t max_ops, max_segments;         /* with as many outputs as there can be */
     uint32_t schedule_images;               /* arithmetic is that of so many images; 0: of those that the schedule is of */
     uint32_t images, clusters, regime;      /* of the schedule */
+    double singles_us, pairs_us;            /* of the schedule, as mgv_schedule_info has them */
     uint32_t latency_clusters;              /* clusters of the latency regime that run at once; 0: it is not used */
     uint32_t split_least, split_most;       /* MGV__PLAN_SPLIT_LEAST, MGV__PLAN_SPLIT_MOST; narrow models: none; tests: fewer */
     uint32_t forced_shares;                 /* tests, benchmarks: shares of K, 1: K is not shared out; 0: chosen */
@@ -13758,10 +13770,27 @@ MGV__STATIC_ASSERT(sizeof mgv__sm90_kinds / sizeof mgv__sm90_kinds[0] == MGV__KE
 /* Blackwell: the same stages and roles, so the same tiles but for those whose CTAs exchange sums and those of attention whose math groups
    have heads of their own. Products go through tensor memory: the layers' 128 rows at once (kernels/sm_100a/rows128.cuh), those of the
    pooling head 64 rows of each math group (kernels/sm_100a/products.cuh), up to 128 columns. */
+static uint32_t mgv__sm100_atom_map(mgv__plan *plan, int32_t pack, uint32_t buffer, uint64_t bytes) {
+    mgv__map_desc m;
+    memset(&m, 0, sizeof m);
+    m.pack = pack;
+    m.buffer = buffer;
+    m.element_bytes = 2;
+    m.dims[0] = m.box[0] = MGV__MX_ATOM_BYTES / 2;
+    m.dims[1] = bytes / MGV__MX_ATOM_BYTES;
+    m.strides[0] = MGV__MX_ATOM_BYTES;
+    m.box[1] = 1;
+    return mgv__plan_new_map(plan, &m);
+}
 static void mgv__sm100_maps(mgv__plan *plan) {
     static const uint32_t written[] = {MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__DEVICE_MLP};
     uint32_t i;
     mgv__sm90_maps(plan);
+    for (i = 0; i < 3; i++)
+        if (plan->buffers[MGV__DEVICE_MX + i].bytes)
+            plan->views.scales[i] = mgv__sm100_atom_map(plan, -1, MGV__DEVICE_MX + i, plan->buffers[MGV__DEVICE_MX + i].bytes);
+    if (plan->machine->precision)
+        plan->views.weight_scales = mgv__sm100_atom_map(plan, MGV__MAP_OF_VECTORS, 0, (uint64_t)plan->vector_count * 4);
     for (i = 0; i < sizeof written / sizeof written[0]; i++) {
         mgv__map_desc m = mgv__plan_rows_view(plan, written[i], mgv__plan_group_rows(plan, written[i]), plan->groups, MGV__GEMM_ROWS);
         m.box[0] = 32;
@@ -13803,21 +13832,44 @@ static void mgv__sm100_choose(mgv__plan *plan, mgv__plan_op *op) {
     k->flags &= ~(uint32_t)MGV__KERNEL_OWN_HEADS;
     k->column_tiles = mgv__ceil_div(plan->heads, MGV__CLUSTER) * k->of.attention.parts;
 }
+/* A row tile without a neighbour is multiplied with one of zeros. */
+static void mgv__sm100_choose_pairs(mgv__plan *plan, mgv__plan_op *op) {
+    mgv__sm100_choose(plan, op);
+    if (op->kernel.flags & MGV__KERNEL_WHOLE) op->kernel.flags &= ~(uint32_t)MGV__KERNEL_SHARE_ROWS;
+    if (!(op->kernel.flags & MGV__KERNEL_MX)) return;
+    op->kernel.of.gemm.rest_map = plan->views.scales[mgv__mx_source(op->kernel.flags)];
+    op->kernel.of.gemm.narrow_map = plan->views.weight_scales;
+}
 /* Nothing was measured: products by the tensor cores' rate, for 64 rows half of it, bytes by what benchmarks of others say that L2 delivers
-   to each multiprocessor, ends of tiles as on Hopper, where sums are in registers at once. The next products run beside a WHOLE tile's end
-   but for its first chunk, of four, and what passes before that: 170 clocks from the last product to its commit (umma_latency of
-   SemiAnalysisAI/microbench-blackwell@9a068d8), and by our count 280 for the wake, the first loads of sums and the first products. */
+   to each multiprocessor and by what shared memory moves, which fills and operands are taken to share, ends of tiles as on Hopper, where
+   sums are in registers at once. The next products run beside a WHOLE tile's end but for its first chunk, of four, and what passes before
+   that: 170 clocks from the last product to its commit (umma_latency of SemiAnalysisAI/microbench-blackwell@9a068d8), and by our count 280
+   for the wake, the first loads of sums and the first products. */
 #define MGV__SM100_BYTES_A_CLOCK 58.0
+#define MGV__SM100_SHARED_BYTES_A_CLOCK 128.0
 #define MGV__SM100_GAP_CLOCKS 450.0
 #define MGV__SM100_BESIDE 0.75
-static mgv__tile_clocks mgv__sm100_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
+/* slower: than at the full rate. rows: of shared memory, each of K, that are written and read for a tile. */
+static mgv__tile_clocks mgv__sm100_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape, double slower,
+                                          double rows) {
     mgv__tile_clocks clocks = mgv__sm90_product_clocks(plan, k, shape);
+    const double row = mgv__plan_inner(k) * 2.0;
     if (k->kind == MGV__KERNEL_GEMV) return clocks;
-    clocks.matrix = 2.0 * shape.rows * shape.columns * mgv__plan_inner(k) / plan->machine->costs.flops_a_clock;
-    if (!(k->flags & MGV__KERNEL_WHOLE)) clocks.matrix *= 2;
-    clocks.feed = mgv__plan_inner(k) * 2.0 * (shape.rows + shape.cluster_columns / (double)MGV__CLUSTER) / MGV__SM100_BYTES_A_CLOCK;
+    clocks.matrix = slower * 2.0 * shape.rows * shape.columns * mgv__plan_inner(k) / plan->machine->costs.flops_a_clock;
+    clocks.feed = row * (shape.rows + shape.cluster_columns / (double)MGV__CLUSTER) / MGV__SM100_BYTES_A_CLOCK;
+    clocks.feed = mgv__max_double(clocks.feed, row * rows / MGV__SM100_SHARED_BYTES_A_CLOCK);
     if (k->flags & MGV__KERNEL_WHOLE) clocks.beside = mgv__max_double(clocks.edge * MGV__SM100_BESIDE - MGV__SM100_GAP_CLOCKS, 0);
     return clocks;
+}
+static mgv__tile_clocks mgv__sm100_product_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
+    const double filled = shape.rows + shape.columns;
+    if (k->flags & MGV__KERNEL_WHOLE) return mgv__sm100_clocks(plan, k, shape, 1, 2 * filled);
+    return mgv__sm100_clocks(plan, k, shape, 2, filled + shape.rows + (uint32_t)MGV__MATH_GROUPS * shape.columns);
+}
+/* Half of the weights in each CTA; by warps each reads all of them. */
+static mgv__tile_clocks mgv__sm100_pair_clocks(const mgv__plan *plan, const mgv__kernel_op *k, mgv__gemm_shape shape) {
+    if (k->flags & MGV__KERNEL_WHOLE) return mgv__sm100_clocks(plan, k, shape, 1, 2 * (shape.rows + shape.columns / (double)MGV__CLUSTER));
+    return mgv__sm100_clocks(plan, k, shape, 4, 2 * shape.rows + (1 + 4.0 * (uint32_t)MGV__MATH_GROUPS) * shape.columns);
 }
 
 static const mgv_schedule_part mgv__sm90_shared[] = {{"stages of the ring", MGV__STAGES, MGV__STAGE_BYTES},
@@ -13840,30 +13892,34 @@ MGV__STATIC_ASSERT((int)MGV__SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES && (int)
 
 static const mgv__regime mgv__sm90_regimes[MGV__REGIME_COUNT] = {
     {"throughput", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm90_choose, NULL,
-     mgv__sm90_product_clocks, mgv__sm90_shared, mgv__sm90_roles, 5, 2},
+     mgv__sm90_product_clocks, mgv__sm90_shared, mgv__sm90_roles, 5, 2, 1},
     {"latency", MGV__LATENCY_CLUSTER, 0, 1, 1, 64, MGV__LATENCY_COLUMNS, 0, 1, mgv__sm90_latency_choose, mgv__sm90_latency_signallers,
-     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2}};
+     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2, 1}};
 static const mgv_schedule_part mgv__sm100_shared[] = {{"stages of the ring", MGV__STAGES, MGV__STAGE_BYTES},
                                                       {"chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES},
                                                       {"biases, norms", 1, MGV__VECTOR_BYTES + MGV__NORM_BYTES},
                                                       {"tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES},
-                                                      {"barriers", 1, (int)MGV__BARRIER_BYTES + MGV__SM100_BARRIER_BYTES + 8}};
+                                                      {"barriers", 1, (int)MGV__BARRIER_BYTES + MGV__SM100_BARRIER_BYTES + MGV__SM100_KEPT_BYTES}};
 MGV__STATIC_ASSERT((int)MGV__SM100_SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES, shared_memory_of_a_blackwell_cta_fits);
 static const mgv_schedule_part mgv__sm100_roles[] = {{"loader, scheduler, storers", 128, MGV__SM100_COPY_REGISTERS},
                                                      {"math", 128 * MGV__MATH_GROUPS, MGV__SM100_MATH_REGISTERS}};
 static const mgv_schedule_part mgv__sm100_tensor[] = {{"sums of two tiles in bf16", 2, 256}},
                                mgv__sm100_tensor_mx[] = {{"sums of two tiles in MXFP8", 2, MGV__SM100_MX_COLUMNS},
                                                          {"sets of scales", 2, MGV__SM100_SCALE_COLUMNS}};
-/* Without a kernel of the latency regime: its clusters are 0. */
+/* Without a kernel of the latency regime: its clusters are 0. Beside products: attention's are of 64 rows, at half the rate; by warps they
+   are taken to have a quarter, what a multiprocessor of an A100 does in a clock. */
 static const mgv__regime mgv__sm100_regimes[MGV__REGIME_COUNT] = {
     {"throughput", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm100_choose, NULL,
-     mgv__sm100_product_clocks, mgv__sm100_shared, mgv__sm100_roles, 5, 2},
+     mgv__sm100_product_clocks, mgv__sm100_shared, mgv__sm100_roles, 5, 2, 2},
     {"latency", MGV__LATENCY_CLUSTER, 0, 1, 1, 64, MGV__LATENCY_COLUMNS, 0, 1, mgv__sm90_latency_choose, mgv__sm90_latency_signallers,
-     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2}};
-static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0}};
+     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2, 1},
+    {"pairs", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm100_choose_pairs, NULL,
+     mgv__sm100_pair_clocks, mgv__sm100_shared, mgv__sm90_roles, 5, 2, 4}};
+static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
+                                                       {"megavit_encode_pairs_sm_100a", MGV__PAIRS, MGV__KINDS_PAIRS, 0}};
 /* B200 and B300 by data sheets and others' benchmarks, Thor by its data sheet. Never measured. */
 #define MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, precision) \
-    {architecture, name, major, minor, mgv__sm100_kernels, 1, mgv__sm100_regimes, mgv__sm90_kinds, mgv__sm100_maps, \
+    {architecture, name, major, minor, mgv__sm100_kernels, 2, mgv__sm100_regimes, mgv__sm90_kinds, mgv__sm100_maps, \
      MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, \
      {multiprocessors, 0, 1.9e9, 8192.0, 110e9, memory_bandwidth, 82e6, 2.3, 0.44e-12, watts, 0}, 1, precision}
 #define MGV__SM100_ROWS(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts) \
@@ -14017,6 +14073,20 @@ static int mgv__plan_projects(const mgv__plan *plan) {
     return 0;
 }
 
+/* Whether CTAs multiply in pairs: that, too, is other arithmetic, of attention. */
+static int mgv__plan_pairs(mgv__plan *plan, uint32_t alike) {
+    const double a_second = plan->machine->costs.clock_hz * mgv__plan_all_clusters(plan, MGV__PAIRS);
+    uint64_t singles, pairs;
+    /* attention by warps has registers for the scores of so many keys, or for blocks of them */
+    if (!mgv__plan_is_online(plan) && plan->tokens > (uint32_t)MGV__SHORT_KEYS) return 0;
+    pairs = mgv__plan_predict_clocks(plan, MGV__PAIRS, alike);
+    singles = mgv__plan_predict_clocks(plan, MGV__THROUGHPUT, alike);
+    plan->pairs_us = (double)pairs * 1e6 / a_second;
+    plan->singles_us = (double)singles * 1e6 / a_second;
+    if (plan->forced_regime) return plan->forced_regime == 1 + MGV__PAIRS;
+    return 12 * pairs <= 11 * singles;
+}
+
 /* The regime that takes less time for so many images. Where all keys fit at once that was measured, but of towers. Else it is predicted: it
    is other arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole numbers,
    which are the same on every host; they are no better than 10%, so the latency regime is to gain a twelfth. Of towers for pictures of any
@@ -14027,6 +14097,7 @@ static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint64_t rows = (uint64_t)alike * plan->tokens;
     uint32_t keys[MGV__RANGE_KIND_COUNT];
     uint64_t latency, throughput;
+    if (plan->machine->regimes[MGV__PAIRS].cluster) return mgv__plan_pairs(plan, alike) ? MGV__PAIRS : MGV__THROUGHPUT;
     if (plan->ablations || mgv__plan_projects(plan) || (plan->outputs.count && !mgv__plan_is_online(plan))) return MGV__THROUGHPUT;
     if (alike > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
@@ -14734,7 +14805,7 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.feed = tokens * (k->inner / 8.0 + 4.0 * k->heads + 128) * (uint32_t)MGV__MATH_GROUPS / 32;
         clocks.edge = 5000 + tokens * 64 * (uint32_t)MGV__MATH_GROUPS * (1.0 / 16 + 5.0 / 128);
     }
-    clocks.matrix = *flops / plan->machine->costs.flops_a_clock;
+    clocks.matrix = *flops * regime->beside / plan->machine->costs.flops_a_clock;
     return clocks;
 }
 
@@ -15216,6 +15287,8 @@ static void mgv__schedule_fill(const mgv__plan *plan, mgv_schedule_info *info, m
     mgv__schedule_bounds(plan, info);
     info->power_us = tile_flops * info->joules_a_flop / info->watts * 1e6;
     info->us = mgv__schedule_at_power(&plan->machine->costs, info->tiles_us, info->power_us);
+    info->singles_us = plan->singles_us;
+    info->pairs_us = plan->pairs_us;
 }
 
 static void mgv__plan_free(const mgv_allocator *allocator, mgv__plan *plan) {
@@ -16789,7 +16862,9 @@ static mgv_result mgv__cuda_encode_maps(const mgv__cuda *cuda, mgv__tensor_map *
     memcpy(&encode, &entry, sizeof encode);
     for (i = 0; i < plan->map_count; i++) {
         const mgv__map_desc *m = &plan->maps[i];
-        const uint64_t offset = m->pack >= 0 ? plan->weights_offset + plan->pack_offset[m->pack] : plan->buffers[m->buffer].offset;
+        const uint64_t offset = m->pack == MGV__MAP_OF_VECTORS ? plan->vectors_offset
+                                : m->pack >= 0 ? plan->weights_offset + plan->pack_offset[m->pack]
+                                               : plan->buffers[m->buffer].offset;
         const cuuint32_t steps[4] = {1, 1, 1, 1}, rank = m->dims[3] ? 4 : m->dims[2] ? 3 : 2, row_bytes = m->box[0] * m->element_bytes;
         CUtensorMap map;
         CUresult code;
@@ -16798,7 +16873,8 @@ static mgv_result mgv__cuda_encode_maps(const mgv__cuda *cuda, mgv__tensor_map *
                       CU_TENSOR_MAP_INTERLEAVE_NONE,
                       row_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                       : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                        : CU_TENSOR_MAP_SWIZZLE_32B,
+                      : row_bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
+                                        : CU_TENSOR_MAP_SWIZZLE_NONE,
                       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
         if (code != CUDA_SUCCESS)
             return mgv__fail(error, MGV_ERROR_DEVICE, "tensor map %u (%u x %u x %u, box %u x %u) was refused by the driver (error %u)",
@@ -16849,7 +16925,7 @@ static mgv_result mgv__cuda_load(mgv__cuda *cuda, const void *kernels, mgv_error
                          "the kernels are of version %u with %u bytes of arguments, this header is of version %u with %u: take both from "
                          "one release", (uint64_t)description[0], (uint64_t)description[2], (uint64_t)MGV__KERNEL_VERSION,
                          (uint64_t)sizeof(mgv__kernel_arguments));
-    cuda->shared_bytes[MGV__THROUGHPUT] = description[1];
+    cuda->shared_bytes[MGV__THROUGHPUT] = cuda->shared_bytes[MGV__PAIRS] = description[1];
     cuda->shared_bytes[MGV__LATENCY] = description[4];
     for (i = 0; i < cuda->machine->kernel_count; i++) {
         const char *name = cuda->machine->kernels[i].name;

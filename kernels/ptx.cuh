@@ -696,6 +696,12 @@ DEVICE void cp_async_bulk_tensor_2d_load_pair(uint32_t destination, const CUtens
                  "[%0], [%1, {%2, %3}], [%4];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
 }
+DEVICE void cp_async_bulk_tensor_3d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
+                                              uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 "
+                 "[%0], [%1, {%2, %3, %4}], [%5];"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
+}
 /* Into every CTA of `mask`; of both of a pair the bytes are counted in the one of even rank if `barrier` is, of odd rank if it is. */
 DEVICE void cp_async_bulk_tensor_2d_load_pair_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y,
                                                         uint32_t barrier, uint16_t mask) {

@@ -258,8 +258,9 @@ static void test_auto(void **state) {
     }
 }
 
-/* Every schedule of the new rows is proved, at any number of images, and none has a tile that its kernel has no code for. */
-static void check_schedules(const fixture *f, const char *architecture) {
+/* Every schedule of the new rows is proved, at any number of images, and none has a tile that its kernel has no code for. regime: 1 + that
+   which is asked for; 0: it is chosen. */
+static void check_schedules(const fixture *f, const char *architecture, uint32_t regime) {
     mgv_error error;
     uint32_t images, i;
     mgv_result result;
@@ -267,11 +268,15 @@ static void check_schedules(const fixture *f, const char *architecture) {
                                          &f->model->program, 700, 700, &result, &error);
 
     if (!plan) fail_msg("%s", error.message);
+    plan->forced_regime = regime;
     for (images = 1; images <= 700; images += 1 + images / 3) {
         mgv__plan_schedule(plan, images, 74);
         if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%u images: %s", images, error.message);
-        assert_int_equal(plan->regime, MGV__THROUGHPUT);
+        if (regime) assert_int_equal(plan->regime, regime - 1);
+        else assert_true(plan->regime == MGV__THROUGHPUT || plan->regime == MGV__PAIRS);
         for (i = 0; i < plan->op_count; i++) {
+            if (plan->regime == MGV__PAIRS && plan->ops[i].kernel.flags & MGV__KERNEL_WHOLE)
+                assert_false(plan->ops[i].kernel.flags & MGV__KERNEL_SHARE_ROWS);
             assert_false(mgv__is_split(plan->ops[i].kernel.kind));
             assert_false(plan->ops[i].kernel.flags & MGV__KERNEL_OWN_HEADS && plan->ops[i].kernel.kind == MGV__KERNEL_ATTENTION);
         }
@@ -280,9 +285,11 @@ static void check_schedules(const fixture *f, const char *architecture) {
 }
 static void test_schedules(void **state) {
     const fixture *f = (const fixture *)*state;
-    check_schedules(f, "sm_100a");
-    check_schedules(f, "sm_100a mxfp8");
-    check_schedules(f, "sm_103a mixed");
+    check_schedules(f, "sm_100a", 0);
+    check_schedules(f, "sm_100a mxfp8", 0);
+    check_schedules(f, "sm_103a mixed", 0);
+    check_schedules(f, "sm_100a", 1 + MGV__PAIRS);
+    check_schedules(f, "sm_100a mxfp8", 1 + MGV__PAIRS);
 }
 
 int main(void) {

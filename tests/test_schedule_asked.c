@@ -11,6 +11,7 @@ enum { MOST_OPS = 64, LAYERS = 2 };
 static plan_model asked;
 
 /* Opens `asked`, a SigLIP for pictures of 64 pixels a side, 16 tokens. */
+static uint32_t picture_side = 64;
 static void make(uint32_t hidden, uint32_t heads, uint32_t intermediate) {
     mgv__config config;
     memset(&config, 0, sizeof config);
@@ -22,7 +23,7 @@ static void make(uint32_t hidden, uint32_t heads, uint32_t intermediate) {
     config.head_dim = hidden / heads;
     config.channels = 3;
     config.patch = 16;
-    config.image_size = 64;
+    config.image_size = picture_side;
     config.merge = config.temporal_patch = 1;
     config.epsilon = 1e-6f;
     config.activation = MGV__ACT_GELU_TANH;
@@ -92,8 +93,9 @@ static void check_costs(const schedule *s) {
     assert_true(s->info.floor_us < s->info.us);
 }
 
-/* Blackwell's products: by the tensor cores' rate, twice that in MXFP8; those of pictures, 64 rows a math group, at half of it, in tiles of
-   up to 128 columns, or as products of vectors that no tensor core sees. */
+/* Blackwell's products: by the tensor cores' rate, twice that in MXFP8; those of pictures, 64 rows a math group, at half of it, or where
+   CTAs multiply in pairs by warps at a quarter, in tiles of up to 128 columns, or as products of vectors that no tensor core sees.
+   Pairs are taken where they are predicted to gain a twelfth. */
 static void test_blackwell(void **state) {
     static const char *const architectures[] = {"sm_100a", "sm_103a", "sm_110a", "sm_100a mxfp8", "sm_103a mixed", "sm_110a mxfp8"};
     static const struct {
@@ -111,15 +113,18 @@ static void test_blackwell(void **state) {
         for (n = 0; n < COUNT_OF(images); n++) {
             const int mxfp8 = strstr(architectures[a], "mxfp8") != NULL, mixed = strstr(architectures[a], "mixed") != NULL;
             schedule s;
+            int pairs;
             get(images[n], architectures[a], &s);
             check_costs(&s);
-            assert_string_equal(s.info.regime, "throughput");
-            assert_string_equal(s.info.kernel, "megavit_encode_sm_100a");
+            pairs = strcmp(s.info.regime, "pairs") == 0;
+            assert_string_equal(s.info.regime, pairs ? "pairs" : "throughput");
+            assert_string_equal(s.info.kernel, pairs ? "megavit_encode_pairs_sm_100a" : "megavit_encode_sm_100a");
+            assert_int_equal(pairs, 12 * floor(s.info.pairs_us) <= 11 * floor(s.info.singles_us));
             assert_int_equal(s.info.untried, 1);
             for (p = 0; p < COUNT_OF(products); p++) {
                 const mgv_schedule_op *op = op_of(&s, products[p].label);
                 const int mx = products[p].mx && (mxfp8 || (mixed && products[p].mx == 1));
-                const double rate = s.info.matrix_flops / s.info.multiprocessors * (mx ? 2 : products[p].head ? 0.5 : 1);
+                const double rate = s.info.matrix_flops / s.info.multiprocessors * (mx ? 2 : !products[p].head ? 1 : pairs ? 0.25 : 0.5);
                 const double us = op->waves * 2 * op->tile_rows * op->tile_columns * products[p].inner / rate * 1e6;
                 assert_true(op->tiles > 0);
                 if (products[p].head) assert_true(op->tile_columns <= 128);
@@ -153,7 +158,31 @@ static void test_precisions(void **state) {
     plan_model_free(&asked);
 }
 
+/* Many pictures of 224 px are multiplied by pairs of CTAs in bf16, one is not, and of more keys than attention by warps has registers for
+   none are. */
+static void test_pairs(void **state) {
+    schedule s;
+    (void)state;
+    picture_side = 224;
+    make(768, 12, 3072);
+    get(592, "sm_100a", &s);
+    assert_string_equal(s.info.regime, "pairs");
+    assert_true(s.info.pairs_us < s.info.singles_us);
+    get(1, "sm_100a", &s);
+    assert_string_equal(s.info.regime, "throughput");
+    get(592, "sm_90a", &s);
+    assert_true(s.info.pairs_us == 0);
+    plan_model_free(&asked);
+    picture_side = 256;
+    make(768, 12, 3072);
+    get(592, "sm_100a", &s);
+    assert_string_equal(s.info.regime, "throughput");
+    plan_model_free(&asked);
+    picture_side = 64;
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_narrow), cmocka_unit_test(test_blackwell), cmocka_unit_test(test_precisions)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_narrow), cmocka_unit_test(test_blackwell), cmocka_unit_test(test_precisions),
+                                       cmocka_unit_test(test_pairs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

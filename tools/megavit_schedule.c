@@ -178,6 +178,9 @@ int cli_print_schedule(const mgv_model *model, const char *name, const mgv_sched
         print_tiles(ops, info.op_count);
         print_times(ops, info.op_count, &info);
         print_summary(ops, &info, desc->image_count);
+        if (info.pairs_us > 0)
+            printf("One operation after the other: %.0f us with products of single CTAs, %.0f us with products of pairs, whose attention\n"
+                   "is by warps; pairs are taken where they gain a twelfth.\n", info.singles_us, info.pairs_us);
         if (info.tensor_count) print_clusters(ops, &info, precision != NULL);
     }
     free(ops);

@@ -1,5 +1,12 @@
-/* megavit: the persistent kernel on Blackwell (sm_100a, sm_103a, sm_110a): the roles of megavit.cu, with math tiles through tensor memory.
-   It has run on the machine model only. */
+/* megavit: the persistent kernels on Blackwell (sm_100a, sm_103a, sm_110a): the roles of megavit.cu, with math tiles through tensor memory.
+   One has tensor-core instructions of single CTAs throughout. In the other the layers' products are of pairs of CTAs, and everything else
+   is Hopper's tiles with products by warps (warps.cuh). They have run on the machine model only.
+
+   Next, by what it may give: attention of pairs on tcgen05, a head's queries over both CTAs: 2,500 clocks a head less by count. A warp that
+   only starts products, where now one of a math group does between chunks of a tile's end. Six stages of 32 KB in pairs, instead of four of
+   48. MXFP8 in tiles of 256 columns, whose sums overlap. 209 to 256 keys in pairs, for whose scores threads have no registers: in pairs
+   math warps have 224, as on Hopper, and of the 56 that are left ptxas spills ten words of the storers' for sm_103a and sm_110a, which they
+   write and read once a tile; none for sm_100a. */
 #ifndef MGV_BLACKWELL_KERNEL_CUH
 #define MGV_BLACKWELL_KERNEL_CUH
 
@@ -9,58 +16,69 @@
 #include "../sm_90a/patches.cuh"
 #include "../sm_90a/throughput/rows.cuh"
 
-static_assert(128 * MGV__SM100_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__SM100_MATH_REGISTERS <= MGV__MAX_REGISTERS,
-              "registers of one CTA");
+static_assert(128 * MGV__SM100_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__SM100_MATH_REGISTERS <= MGV__MAX_REGISTERS &&
+              128 * MGV__COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__MATH_REGISTERS <= MGV__MAX_REGISTERS, "registers of one CTA");
 enum { TENSOR_WARP = 4 /* which allocates tensor memory: the first math warp */ };
 
-template <int COLUMNS> DEVICE void tensor_gemm_tile(TensorMath &self, const TileSlot &tile) {
+/* Tiles beside the layers' products. PAIR: by warps. */
+template <int COLUMNS, bool PAIR> DEVICE void tensor_gemm_tile(TensorMath &self, const TileSlot &tile) {
+    const uint32_t half = tile.op.flags & MGV__KERNEL_HALF;
     float acc[COLUMNS / 2];
-    tensor_mainloop<COLUMNS>(self, tile, tile.op.flags & MGV__KERNEL_HALF ? FORMAT_F16 : FORMAT_BF16, acc);
+    if constexpr (!PAIR) tensor_mainloop<COLUMNS>(self, tile, half ? FORMAT_F16 : FORMAT_BF16, acc);
+    else if (half) gemm_mainloop<COLUMNS, true>(self, tile, acc);
+    else gemm_mainloop<COLUMNS>(self, tile, acc);
     if constexpr (COLUMNS == 64) {
         if (tile.op.flags & MGV__KERNEL_FLOAT_OUT) {
             gemm_epilogue_float(self, tile, acc);
             return;
         }
     }
-    if (tile.op.flags & MGV__KERNEL_HALF) gemm_epilogue<COLUMNS, FLAGS_OF_HALF_TILE>(self, tile, acc);
+    if (half) gemm_epilogue<COLUMNS, FLAGS_OF_HALF_TILE>(self, tile, acc);
     else gemm_epilogue<COLUMNS, FLAGS_OF_TILE>(self, tile, acc);
 }
 
-DEVICE void tensor_attention(TensorMath &self, const TileSlot &tile) {
-    if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) tensor_attention_tile<MGV__SHORT_KEYS>(self, tile);
+/* Pairs are taken where there are no more than so many keys, or these come in blocks: the scores of more are too many for a thread. */
+template <bool PAIR> DEVICE void tensor_attention(TensorMath &self, const TileSlot &tile) {
+    if constexpr (PAIR) attention_tile<MGV__SHORT_KEYS, true>(self, tile); /* weights are rounded as here and on the CPU */
+    else if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) tensor_attention_tile<MGV__SHORT_KEYS>(self, tile);
     else tensor_attention_tile<MGV__MAX_KEYS>(self, tile);
 }
-DEVICE void tensor_attention_online(TensorMath &self, const TileSlot &tile) {
+template <bool PAIR> DEVICE void tensor_attention_online(TensorMath &self, const TileSlot &tile) {
     switch (rest_columns(tile.op)) {
-    case 0: tensor_online_tile<0>(self, tile); break;
-    case 16: tensor_online_tile<16>(self, tile); break;
-    default: tensor_online_tile<32>(self, tile); break;
+    case 0: tensor_online_tile<0, PAIR>(self, tile); break;
+    case 16: tensor_online_tile<16, PAIR>(self, tile); break;
+    default: tensor_online_tile<32, PAIR>(self, tile); break;
     }
 }
-DEVICE void tensor_pool(TensorMath &self, const TileSlot &tile) {
-    if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) tensor_pool_tile<MGV__SHORT_KEYS>(self, tile);
+template <bool PAIR> DEVICE void tensor_pool(TensorMath &self, const TileSlot &tile) {
+    if constexpr (PAIR) warps_pool_tile<MGV__SHORT_KEYS>(self, tile);
+    else if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) tensor_pool_tile<MGV__SHORT_KEYS>(self, tile);
     else tensor_pool_tile<MGV__MAX_KEYS>(self, tile);
 }
+template <bool PAIR> DEVICE void tensor_pool_sums(TensorMath &self, const TileSlot &tile) {
+    if constexpr (PAIR) pool_sums_tile<false, false>(self, tile);
+    else tensor_pool_sums_tile(self, tile);
+}
 
-DEVICE void tensor_tile(TensorMath &self, const TileSlot &tile, uint32_t kind) {
+template <bool PAIR> DEVICE void tensor_tile(TensorMath &self, const TileSlot &tile, uint32_t kind) {
     switch (kind) {
-    case MGV__KERNEL_GEMM_256: whole_tile<256, false>(self, tile); break;
+    case MGV__KERNEL_GEMM_256: whole_tile<256, false, PAIR>(self, tile); break;
     case MGV__KERNEL_GEMM_192:
-        if (tile.op.flags & MGV__KERNEL_MX) whole_tile<192, true>(self, tile);
-        else whole_tile<192, false>(self, tile);
+        if (tile.op.flags & MGV__KERNEL_MX) whole_tile<192, true, PAIR>(self, tile);
+        else whole_tile<192, false, PAIR>(self, tile);
         break;
     case MGV__KERNEL_GEMM_128:
-        if (tile.op.flags & MGV__KERNEL_WHOLE) whole_tile<128, false>(self, tile);
-        else tensor_gemm_tile<128>(self, tile);
+        if (tile.op.flags & MGV__KERNEL_WHOLE) whole_tile<128, false, PAIR>(self, tile);
+        else tensor_gemm_tile<128, PAIR>(self, tile);
         break;
     case MGV__KERNEL_GEMM_64:
-        if (tile.op.flags & MGV__KERNEL_WHOLE) whole_tile<64, false>(self, tile);
-        else tensor_gemm_tile<64>(self, tile);
+        if (tile.op.flags & MGV__KERNEL_WHOLE) whole_tile<64, false, PAIR>(self, tile);
+        else tensor_gemm_tile<64, PAIR>(self, tile);
         break;
-    case MGV__KERNEL_ATTENTION: tensor_attention(self, tile); break;
-    case MGV__KERNEL_ATTENTION_ONLINE: tensor_attention_online(self, tile); break;
-    case MGV__KERNEL_POOL: tensor_pool(self, tile); break;
-    case MGV__KERNEL_POOL_SUMS: tensor_pool_sums_tile(self, tile); break;
+    case MGV__KERNEL_ATTENTION: tensor_attention<PAIR>(self, tile); break;
+    case MGV__KERNEL_ATTENTION_ONLINE: tensor_attention_online<PAIR>(self, tile); break;
+    case MGV__KERNEL_POOL: tensor_pool<PAIR>(self, tile); break;
+    case MGV__KERNEL_POOL_SUMS: tensor_pool_sums<PAIR>(self, tile); break;
     case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
     case MGV__KERNEL_ROWS: rows_tile(self, tile); break;
     case MGV__KERNEL_POOL_TOKENS:
@@ -78,11 +96,21 @@ DEVICE void tensor_find_self(TensorMath &self) {
     self.group = thread / 128 - 1;
     self.cta = cluster_ctarank();
     self.peer_empty = mapa_shared_cluster(shared_address(&self.shared->stage_empty[0]), self.cta ^ 1);
-    self.own = tensor_address(shared_load_u32(shared_address(((const BlackwellMemory *)self.shared)->tensor_memory)), self.warp * 32,
+    self.own = tensor_address(shared_load_u32(shared_address(&((const BlackwellMemory *)self.shared)->tensor_memory)), self.warp * 32,
                               self.group * TENSOR_GROUP_COLUMNS);
 }
 
-DEVICE void tensor_math_role(BlackwellMemory *memory, const mgv__kernel_arguments &arguments, uint32_t group) {
+/* What keep_place keeps. */
+DEVICE void find_place(TensorMath &self) {
+    const uint32_t place = ((const BlackwellMemory *)self.shared)->place[opaque(threadIdx.x) / 32 - 4];
+    warp_sync(); /* the next one lies in its place */
+    self.slot.index = place & 0xFF;
+    self.slot.parity = place >> 8 & 1;
+    self.turn = place >> 9 & 1;
+    self.parities = place >> 10;
+}
+
+template <bool PAIR> DEVICE void tensor_math_role(BlackwellMemory *memory, const mgv__kernel_arguments &arguments, uint32_t group) {
     TensorMath self(memory, arguments, group);
     for (;;) {
         const uint32_t kind = math_wait_kind(self);
@@ -93,7 +121,9 @@ DEVICE void tensor_math_role(BlackwellMemory *memory, const mgv__kernel_argument
         if (kind == MGV__KERNEL_POOL || kind == MGV__KERNEL_POOL_SUMS || kind == MGV__KERNEL_ROWS)
             wait_barrier(&memory->shared.tile_ready[self.slot.index], self.slot.parity);
         if (!(tile.op.flags & MGV__KERNEL_WHOLE)) self.parities &= ~(1u << SUMS_PLACE | 1u << GROUPS_MET);
-        tensor_tile(self, tile, kind);
+        if (PAIR && !(tile.op.flags & MGV__KERNEL_WHOLE)) keep_place(self);
+        tensor_tile<PAIR>(self, tile, kind);
+        if (PAIR) find_place(self);
         math_leave_tile(self);
     }
 }
@@ -103,12 +133,30 @@ DEVICE void blackwell_memory_init(BlackwellMemory *memory) {
         for (int i = 0; i < MGV__STAGES; i++) mbarrier_init(shared_address(&memory->shared.multiplied[g][i]), 1);
         mbarrier_init(shared_address(&memory->shared.done[g]), 1);
     }
+    for (int i = 0; i < 2; i++) mbarrier_init(shared_address(&memory->shared.sums_read[i]), 1);
+    memory->ahead = 0;
     shared_memory_init(&memory->shared); /* with the fences */
 }
 
-/* Nobody allocates but this kernel, one CTA of which has a multiprocessor: all columns are free, or will be when the one before has
-   ended. */
-DEVICE void blackwell_kernel(BlackwellMemory *memory, const mgv__kernel_arguments &arguments) {
+/* By a warp. Nobody allocates but this kernel, one CTA of which has a multiprocessor: all columns are free, or will be when the one before
+   has ended. PAIR: by one of each CTA, which wait for each other. */
+template <bool PAIR> DEVICE void take_tensor_memory(BlackwellMemory *memory) {
+    const uint32_t to = shared_address(&memory->tensor_memory);
+    if constexpr (PAIR) {
+        tcgen05_alloc_pair(to, TENSOR_COLUMNS);
+        tcgen05_relinquish_alloc_permit_pair();
+    } else {
+        tcgen05_alloc(to, TENSOR_COLUMNS);
+        tcgen05_relinquish_alloc_permit();
+    }
+}
+template <bool PAIR> DEVICE void leave_tensor_memory(const BlackwellMemory *memory) {
+    const uint32_t address = shared_load_u32(shared_address(&memory->tensor_memory));
+    if constexpr (PAIR) tcgen05_dealloc_pair(address, TENSOR_COLUMNS);
+    else tcgen05_dealloc(address, TENSOR_COLUMNS);
+}
+
+template <uint32_t KINDS> DEVICE void blackwell_kernel(BlackwellMemory *memory, const mgv__kernel_arguments &arguments) {
     const uint32_t warp = threadIdx.x / 32;
     SharedMemory *const shared = &memory->shared;
     Watchdog dog(arguments);
@@ -117,8 +165,7 @@ DEVICE void blackwell_kernel(BlackwellMemory *memory, const mgv__kernel_argument
         if (shared_address(shared) % 1024) watchdog_abort(dog, MGV__WAIT_ALIGNMENT, 0, 0, shared_address(shared), 1024);
     }
     if (warp == TENSOR_WARP) {
-        tcgen05_alloc(shared_address(memory->tensor_memory), TENSOR_COLUMNS);
-        tcgen05_relinquish_alloc_permit();
+        take_tensor_memory<is_pairs<KINDS>()>(memory);
         tcgen05_fence_before_thread_sync();
     }
     bar_sync_all();
@@ -127,27 +174,32 @@ DEVICE void blackwell_kernel(BlackwellMemory *memory, const mgv__kernel_argument
     barrier_cluster_wait_acquire();
 
     if (warp < 4) {
-        setmaxnreg_dec<MGV__SM100_COPY_REGISTERS>();
-        if (warp == 0) loader_role<MGV__KINDS_ALL>(shared, arguments);
+        setmaxnreg_dec<is_pairs<KINDS>() ? MGV__COPY_REGISTERS : MGV__SM100_COPY_REGISTERS>();
+        if (warp == 0) loader_role<KINDS>(shared, arguments);
         if (warp == SCHEDULER_WARP) {
             scheduler_role(shared, arguments, dog);
             if (dog.aborted && threadIdx.x % 32 == 0) release_roles(shared, MGV__CLUSTER);
         }
-        if (warp >= 2) storer_role<MGV__KINDS_ALL>(shared, arguments, warp - 2);
+        if (warp >= 2) storer_role<KINDS>(shared, arguments, warp - 2);
     } else {
-        setmaxnreg_inc<MGV__SM100_MATH_REGISTERS>();
-        tensor_math_role(memory, arguments, warp / 4 - 1);
+        setmaxnreg_inc<is_pairs<KINDS>() ? MGV__MATH_REGISTERS : MGV__SM100_MATH_REGISTERS>();
+        tensor_math_role<is_pairs<KINDS>()>(memory, arguments, warp / 4 - 1);
     }
 
     leave_role(shared, warp);
     wait_for_cluster(dog);
-    if (warp == TENSOR_WARP) tcgen05_dealloc(shared_load_u32(shared_address(memory->tensor_memory)), TENSOR_COLUMNS);
+    if (warp == TENSOR_WARP) leave_tensor_memory<is_pairs<KINDS>()>(memory);
 }
 
 extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
     megavit_encode_sm_100a(const __grid_constant__ mgv__kernel_arguments arguments) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    blackwell_kernel((BlackwellMemory *)shared_bytes, arguments);
+    blackwell_kernel<MGV__KINDS_ALL>((BlackwellMemory *)shared_bytes, arguments);
+}
+extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
+    megavit_encode_pairs_sm_100a(const __grid_constant__ mgv__kernel_arguments arguments) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    blackwell_kernel<MGV__KINDS_PAIRS>((BlackwellMemory *)shared_bytes, arguments);
 }
 
 /* What the host checks before it trusts this file. */

@@ -118,6 +118,60 @@ template <int KEYS> DEVICE void tensor_pool_tile(TensorMath &self, const TileSlo
     }
 }
 
+/* The same by warps: norms before there are scores, and of these some at a time, or registers do not do for what is loaded beside them. */
+template <int KEYS>
+DEVICE void warps_pool_weights(const TensorMath &self, const mgv__kernel_op &op, uint32_t table, float (&s)[KEYS / 2],
+                               uint32_t (&w)[KEYS / 4], float (&offset)[2], float (&rcp_sum)[2]) {
+    float some[8];
+    uint32_t weights[4];
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) some[i] = s[8 * k + i];
+        pool_fold_norm<16>(self, op, table + 16 * k * 8, some);
+#pragma unroll
+        for (int i = 0; i < 8; i++) s[8 * k + i] = some[i];
+        warp_sync(); /* keeps all loads from being moved up */
+    }
+    softmax_rows<KEYS, true>(s, op.tokens, self.lane, rcp_sum); /* as POOL_LARGEST */
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) some[i] = s[8 * k + i];
+        pool_weights(self, some, table + 16 * k * 8, weights, offset);
+#pragma unroll
+        for (int i = 0; i < 4; i++) w[4 * k + i] = weights[i];
+        warp_sync();
+    }
+}
+template <int KEYS> DEVICE void warps_pool_tile(TensorMath &self, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta;
+    const uint32_t exists = image_number(op, tile.group, in_group) < op.rows_total / op.tokens;
+    float s[KEYS / 2], rcp_sum[2], offset[2] = {0, 0};
+    uint32_t w[KEYS / 4];
+    pool_norms<KEYS>(self, tile, in_group, exists, math_take_chunk(self)); /* this group's until its first result is written there */
+    pool_scores<KEYS>(self, op.of.pool.blocks, s);
+    const uint32_t table = shared_address(self.shared->chunk[self.group][opaque(self.chunk.index)]); /* no register keeps it meanwhile */
+    warps_pool_weights<KEYS>(self, op, table, s, w, offset, rcp_sum);
+    offset[0] = quad_sum(offset[0]);
+    offset[1] = quad_sum(offset[1]);
+    math_group_sync(self);
+    const PoolPart part = pool_part(tile);
+    for (uint32_t block = part.first; block < part.end; block++) {
+        math_wait_stage(self, self.stage);
+        if ((block - part.first) % MGV__MATH_GROUPS == self.group) {
+            float z[32];
+            wgmma_registers_zero(z);
+            pool_products(w, matrix_descriptor(shared_address(self.shared->stage[self.stage.index])), z);
+            pool_write(self, op, block, z, offset, rcp_sum);
+        }
+        warp_sync();
+        math_leave_stage(self, self.stage.index);
+        self.stage.advance();
+    }
+}
+
 /* All tokens for 64 columns. */
 DEVICE void tensor_pool_sums_block(TensorMath &self, const TileSlot &tile, uint32_t block) {
     const mgv__kernel_op &op = tile.op;

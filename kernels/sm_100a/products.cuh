@@ -11,23 +11,27 @@
 #ifndef MGV_BLACKWELL_PRODUCTS_CUH
 #define MGV_BLACKWELL_PRODUCTS_CUH
 
-/* multiplied: 1 arrival, the group's products with this stage have ended. done: 1 arrival, other products of the group have. */
+/* multiplied: 1 arrival, the group's products with this stage have ended. done: 1 arrival, other products of the group have. sums_read, of
+   pairs, in the even CTA: 1 arrival, the odd CTA has read a tile's sums, of tiles of even and of odd number. */
 #define MGV_LENDS_STAGES false
 #define MGV_BLACKWELL_TILES true
-#define MGV_PRODUCT_BARRIERS uint64_t multiplied[MGV__MATH_GROUPS][MGV__STAGES], done[MGV__MATH_GROUPS];
-#include "../ptx.cuh"
+#define MGV_PRODUCT_BARRIERS uint64_t multiplied[MGV__MATH_GROUPS][MGV__STAGES], done[MGV__MATH_GROUPS], sums_read[2];
+#include "warps.cuh"
 enum { PRODUCT_BARRIER_BYTES = MGV__SM100_BARRIER_BYTES };
 #include "../sm_90a/throughput/math.cuh"
 #include "blackwell.cuh"
 
 enum { TENSOR_GROUP_COLUMNS = TENSOR_COLUMNS / MGV__MATH_GROUPS };
 /* Bits of TensorMath::parities behind those of barriers, for products of 128 rows (rows128.cuh): which of two places has the tile's sums;
-   the math groups have met since the last tile of another kind. */
-enum { SUMS_PLACE = MGV__STAGES + 1, GROUPS_MET };
+   the math groups have met since the last tile of another kind; from there on the number of tiles of pairs so far. */
+enum { SUMS_PLACE = MGV__STAGES + 1, GROUPS_MET, PAIR_TILES };
 
 struct BlackwellMemory {
     SharedMemory shared;       /* first: the roles know no other */
-    uint32_t tensor_memory[2]; /* address of the columns */
+    uint32_t tensor_memory;    /* address of the columns */
+    /* Of pairs, whose tiles leave no registers for what is kept from tile to tile: what has been started of the next one; where a math warp
+       is in the ring of slots and in barriers' phases. */
+    uint32_t ahead, place[4 * MGV__MATH_GROUPS];
 };
 static_assert(sizeof(BlackwellMemory) == MGV__SM100_SHARED_BYTES, "the budget that `megavit plan` prints");
 
@@ -40,6 +44,13 @@ struct TensorMath : Math {
     __device__ __forceinline__ TensorMath(BlackwellMemory *m, const mgv__kernel_arguments &a, uint32_t g)
         : Math(&m->shared, a, g), own(0), parities(0), place(0), started(0), left(0) {}
 };
+
+/* Over a tile of a pair. The number of tiles counts through four at least. */
+DEVICE void keep_place(const TensorMath &self) {
+    uint32_t *const place = &((BlackwellMemory *)self.shared)->place[self.group * 4 + self.warp];
+    if (self.lane == 0) *place = self.slot.index | self.slot.parity << 8 | self.turn << 9 | self.parities << 10;
+    warp_sync();
+}
 
 /* The thread that starts all of the group's products. */
 DEVICE bool starts_products(const TensorMath &self) { return self.thread == 0; }

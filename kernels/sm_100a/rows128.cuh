@@ -10,6 +10,10 @@
    of the products. Two sets of scales lie behind the first tile's 192 columns of sums: a set is overwritten when the products of two
    stages before have ended, as copies are not ordered behind products that read what they overwrite.
 
+   PAIR: the two CTAs' tiles are one product of 256 rows, which the thread of the even CTA starts (cta_group::2): each CTA's shared memory
+   holds its own rows and half of the weights, so of what single CTAs fill and read there a third is left out. The odd CTA's warp only
+   leaves stages, as the even one's products end. In a kernel of pairs nothing else is in tensor memory.
+
    Nothing of it has run on a card; all of it runs on the machine model. */
 #ifndef MGV_ROWS128_CUH
 #define MGV_ROWS128_CUH
@@ -24,12 +28,15 @@ static_assert(SCALE_COLUMN == (int)MGV__SM100_MX_COLUMNS && SCALE_SET_COLUMNS ==
               TENSOR_COLUMNS == (int)MGV__SM100_TENSOR_COLUMNS, "as megavit plan has them");
 static_assert(MGV__STAGES % 2 == 0, "stages that follow each other have other sets of scales");
 
+DEVICE uint32_t pair_tiles(const TensorMath &self) { return self.parities >> PAIR_TILES; }
+
 /* The first column of the sums in this warp's lanes: of the tile that is worked on, and of the next one. The second place is behind the
    first one, and the scales. */
-template <int COLUMNS, bool MX> DEVICE uint32_t whole_sums(const TensorMath &self, uint32_t next = 0) {
+template <int COLUMNS, bool MX, bool PAIR> DEVICE uint32_t whole_sums(const TensorMath &self, uint32_t next = 0) {
     constexpr uint32_t second = MX ? SCALE_COLUMN + 2 * SCALE_SET_COLUMNS : COLUMNS;
     static_assert(second + COLUMNS <= TENSOR_COLUMNS, "the sums of two tiles fit");
-    return self.own - self.group * TENSOR_GROUP_COLUMNS + ((self.parities >> SUMS_PLACE & 1) ^ next ? second : 0);
+    const uint32_t place = PAIR ? pair_tiles(self) % 2 : self.parities >> SUMS_PLACE & 1;
+    return self.own - self.group * TENSOR_GROUP_COLUMNS + (place ^ next ? second : 0);
 }
 DEVICE uint32_t whole_scales(const TensorMath &self) {
     return self.own - self.group * TENSOR_GROUP_COLUMNS + SCALE_COLUMN + self.place % 2 * SCALE_SET_COLUMNS;
@@ -38,39 +45,60 @@ DEVICE uint32_t whole_scales(const TensorMath &self) {
 DEVICE uint32_t whole_stage(const TensorMath &self, uint32_t before) { return (self.place - before) % MGV__STAGES; }
 DEVICE uint32_t whole_parity(const TensorMath &self) { return self.place / MGV__STAGES % 2; }
 
+/* The instructions of one CTA and of pairs, of which a kernel has either. */
+template <bool PAIR> DEVICE void copy_whole_scales(uint32_t to, uint64_t from) {
+    if constexpr (PAIR) tcgen05_cp_32x128b_warpx4_pair(to, from);
+    else tcgen05_cp_32x128b_warpx4(to, from);
+}
+template <bool PAIR> DEVICE void multiply_whole(uint32_t d, uint64_t a, uint64_t b, uint32_t word, uint32_t accumulate) {
+    if constexpr (PAIR) tcgen05_mma_f16_ss_pair(d, a, b, word, accumulate);
+    else tcgen05_mma_f16_ss(d, a, b, word, accumulate);
+}
+template <bool PAIR>
+DEVICE void multiply_whole_mx(uint32_t d, uint64_t a, uint64_t b, uint32_t word, uint32_t scales, uint32_t accumulate) {
+    if constexpr (PAIR) tcgen05_mma_mxf8f6f4_ss_pair(d, a, b, word, scales, scales + SCALE_ATOM_COLUMNS, accumulate);
+    else tcgen05_mma_mxf8f6f4_ss(d, a, b, word, scales, scales + SCALE_ATOM_COLUMNS, accumulate);
+}
+template <bool PAIR> DEVICE void commit_whole(const uint64_t &barrier) { /* of a pair: in both CTAs */
+    if constexpr (PAIR) tcgen05_commit_pair(shared_address(&barrier), 3);
+    else tcgen05_commit(shared_address(&barrier));
+}
+/* Whether this CTA's warp that starts products does; else it only leaves stages. */
+template <bool PAIR> DEVICE bool multiplies_whole(const TensorMath &self) { return !PAIR || self.cta == 0; }
+
 /* By the thread that starts products: those of a block of a stage at `base`, to columns `d`. first: of a tile. */
-template <int COLUMNS, bool MX>
+template <int COLUMNS, bool MX, bool PAIR>
 DEVICE void start_whole_block(const TensorMath &self, uint32_t d, uint32_t base, uint32_t block, uint32_t first) {
+    constexpr uint32_t rows = PAIR ? 256 : 128, held = PAIR ? COLUMNS / 2 : COLUMNS; /* of weights, here */
     const uint32_t behind_a = base + gemm_depth(COLUMNS) * GEMM_A_BYTES;
     const uint64_t a = matrix_descriptor_k_major(base + block * GEMM_A_BYTES, 128, 128),
-                   b = matrix_descriptor_k_major(behind_a + block * COLUMNS * 128, COLUMNS, 128);
+                   b = matrix_descriptor_k_major(behind_a + block * held * 128, held, 128);
     if constexpr (MX) {
         const uint32_t scales = whole_scales(self);
 #pragma unroll
         for (uint32_t i = 0; i < MX_SCALE_ATOMS; i++)
-            tcgen05_cp_32x128b_warpx4(scales + i * SCALE_ATOM_COLUMNS, scale_descriptor(base + MX_SCALES_AT + i * MGV__MX_ATOM_BYTES));
+            copy_whole_scales<PAIR>(scales + i * SCALE_ATOM_COLUMNS, scale_descriptor(base + MX_SCALES_AT + i * MGV__MX_ATOM_BYTES));
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++)
-            tcgen05_mma_mxf8f6f4_ss(d, matrix_descriptor_advance(a, 32 * k), matrix_descriptor_advance(b, 32 * k),
-                                    instruction_word_scaled(128, COLUMNS, FORMAT_E4M3, FORMAT_E4M3, 0, 0, k, k), scales,
-                                    scales + SCALE_ATOM_COLUMNS, !first || k);
+            multiply_whole_mx<PAIR>(d, matrix_descriptor_advance(a, 32 * k), matrix_descriptor_advance(b, 32 * k),
+                                    instruction_word_scaled(rows, COLUMNS, FORMAT_E4M3, FORMAT_E4M3, 0, 0, k, k), scales, !first || k);
     } else {
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++)
-            tcgen05_mma_f16_ss(d, matrix_descriptor_advance(a, 32 * k), matrix_descriptor_advance(b, 32 * k),
-                               instruction_word(128, COLUMNS, FORMAT_BF16, FORMAT_BF16, 0, 0), !first || k);
+            multiply_whole<PAIR>(d, matrix_descriptor_advance(a, 32 * k), matrix_descriptor_advance(b, 32 * k),
+                                 instruction_word(rows, COLUMNS, FORMAT_BF16, FORMAT_BF16, 0, 0), !first || k);
     }
 }
 
 /* By the whole warp of that thread, when the next stage is full: its products are on their way. next: they are the next tile's. */
-template <int COLUMNS, bool MX> DEVICE void start_whole_stage(TensorMath &self, uint32_t next) {
-    if (self.lane == 0) {
-        const uint32_t d = whole_sums<COLUMNS, MX>(self, next), stage = whole_stage(self, 0);
+template <int COLUMNS, bool MX, bool PAIR> DEVICE void start_whole_stage(TensorMath &self, uint32_t next) {
+    if (self.lane == 0 && multiplies_whole<PAIR>(self)) {
+        const uint32_t d = whole_sums<COLUMNS, MX, PAIR>(self, next), stage = whole_stage(self, 0);
         const uint32_t base = shared_address(self.shared->stage[stage]);
 #pragma unroll
         for (uint32_t block = 0; block < gemm_depth(COLUMNS); block++)
-            start_whole_block<COLUMNS, MX>(self, d, base, block, self.started == 0 && block == 0);
-        tcgen05_commit(shared_address(&self.shared->multiplied[0][stage]));
+            start_whole_block<COLUMNS, MX, PAIR>(self, d, base, block, self.started == 0 && block == 0);
+        commit_whole<PAIR>(self.shared->multiplied[0][stage]);
     }
     warp_sync();
     self.place++;
@@ -112,32 +140,56 @@ template <int COLUMNS, bool MX> DEVICE uint32_t next_whole_steps(const TensorMat
     return same ? gemm_steps(tile.op) : 0;
 }
 
+/* Of pairs: the odd CTA has read the sums of the tile so many before this one, 1 or 2. Which phase that is: tile number t of a barrier's
+   ends phase t / 2. */
+DEVICE uint32_t sums_read_parity(const TensorMath &self, uint32_t before) { return (pair_tiles(self) - before) / 2 & 1; }
+DEVICE void wait_sums_read(TensorMath &self, uint32_t before) {
+    const uint32_t barrier = shared_address(&self.shared->sums_read[(pair_tiles(self) - before) % 2]);
+    while (!mbarrier_try_wait_parity_acquire_cluster(barrier, sums_read_parity(self, before))) {}
+    tcgen05_fence_after_thread_sync();
+}
+
+/* Whether the next tile's first products may start: in a pair the odd CTA has read the sums of the last tile, as this one's have. */
+template <bool PAIR> DEVICE bool may_run_ahead(TensorMath &self) {
+    if (!PAIR || self.started || !multiplies_whole<PAIR>(self)) return true;
+    const uint64_t &barrier = self.shared->sums_read[(pair_tiles(self) - 1) % 2];
+    if (!test_whole_barrier(barrier, sums_read_parity(self, 1))) return false;
+    wait_sums_read(self, 1); /* with what a wait acquires and a look does not */
+    warp_sync();
+    return true;
+}
+
 /* By the same warp, between other things: leaves stages whose products have ended and starts those of the next tile, as far as that takes
    no wait. A set of scales is written when the products of two stages before have ended. */
-template <int COLUMNS, bool MX> DEVICE void run_ahead(TensorMath &self) {
+template <int COLUMNS, bool MX, bool PAIR> DEVICE void run_ahead(TensorMath &self) {
     while (self.left < self.started) {
         const uint32_t stage = whole_stage(self, self.started - self.left);
         if (!test_whole_barrier(self.shared->multiplied[0][stage], self.parities >> stage & 1)) break;
         leave_whole_stage(self);
     }
     const uint32_t steps = next_whole_steps<COLUMNS, MX>(self);
+    if (steps == 0 || !may_run_ahead<PAIR>(self)) return;
     while (self.started < steps && (!MX || self.started - self.left < 2) &&
            test_whole_barrier(self.shared->stage_full[whole_stage(self, 0)], whole_parity(self)))
-        start_whole_stage<COLUMNS, MX>(self, 1);
+        start_whole_stage<COLUMNS, MX, PAIR>(self, 1);
 }
 
 /* What is left of the tile's products, by the warp that starts them: some have been on their way since the tile before. */
-template <int COLUMNS, bool MX> DEVICE void start_whole_products(TensorMath &self, uint32_t steps) {
-    if (self.started == 0) self.place = self.stage.index + self.stage.parity * MGV__STAGES;
+template <int COLUMNS, bool MX, bool PAIR> DEVICE void start_whole_products(TensorMath &self, uint32_t steps) {
+    if (self.started == 0) {
+        self.place = self.stage.index + self.stage.parity * MGV__STAGES;
+        /* tiles of different kinds lie over each other as they come, so both before this one have to be read */
+        for (uint32_t before = 2; PAIR && multiplies_whole<PAIR>(self) && before; before--) wait_sums_read(self, before);
+    }
     while (self.started < steps) {
         while (self.started - self.left > 1) wait_whole_stage(self);
         wait_barrier(&self.shared->stage_full[whole_stage(self, 0)], whole_parity(self));
         warp_sync();
-        start_whole_stage<COLUMNS, MX>(self, 0);
+        start_whole_stage<COLUMNS, MX, PAIR>(self, 0);
     }
-    if (self.lane == 0) {
-        tcgen05_commit(shared_address(&self.shared->done[0]));
-        tcgen05_commit(shared_address(&self.shared->done[1]));
+    if (self.lane == 0 && multiplies_whole<PAIR>(self)) {
+        commit_whole<PAIR>(self.shared->done[PAIR ? pair_tiles(self) % 2 : 0]);
+        if (!PAIR) commit_whole<PAIR>(self.shared->done[1]);
     }
     warp_sync();
     while (self.left < steps) wait_whole_stage(self);
@@ -145,11 +197,21 @@ template <int COLUMNS, bool MX> DEVICE void start_whole_products(TensorMath &sel
 }
 
 /* All products of the tile are on their way when it returns. */
-template <int COLUMNS, bool MX> DEVICE void whole_products(TensorMath &self, const TileSlot &tile) {
+template <int COLUMNS, bool MX, bool PAIR> DEVICE void whole_products(TensorMath &self, const TileSlot &tile) {
     const uint32_t steps = gemm_steps(tile.op), starts = self.group == 0 && self.warp == 0;
-    if (starts) start_whole_products<COLUMNS, MX>(self, steps);
+    if (starts) start_whole_products<COLUMNS, MX, PAIR>(self, steps);
     for (uint32_t step = 0; step < steps; step++, self.stage.advance())
         if (self.group == 0 && !starts) self.parities ^= 1u << self.stage.index; /* by those that do not look, too */
+}
+
+/* They have ended, and this warp may load the sums. A pair's barriers are of tiles of even and of odd number, both groups': one of each
+   group's own could end two phases while that group of the other CTA waits for none. */
+template <bool PAIR> DEVICE void wait_whole(TensorMath &self) {
+    if constexpr (PAIR) {
+        warp_sync();
+        wait_barrier(&self.shared->done[pair_tiles(self) % 2], pair_tiles(self) / 2 & 1);
+        tcgen05_fence_after_thread_sync();
+    } else wait_done(self);
 }
 
 /* What a thread knows of its row. */
@@ -180,17 +242,27 @@ DEVICE uint32_t whole_chunk_unit(uint32_t chunk, uint32_t row, uint32_t unit) {
     return chunk + row * 64 + ((unit ^ (row >> 1 & 3)) << 4);
 }
 
-/* 32 columns of sums become values of the target, but for the residual. at: the first of them within the tile; column: in the target. */
-template <bool MX>
+/* Biases of four columns. at: the first within the tile; column: in the target. */
+template <bool PAIR>
+DEVICE void whole_biases(const TensorMath &self, const mgv__kernel_op &op, uint32_t at, uint32_t column, float (&b)[4]) {
+    if constexpr (PAIR) {
+        uint32_t bits[4];
+        ld_global_nc_v4u32(self.arguments.vectors + op.of.gemm.bias + column, bits[0], bits[1], bits[2], bits[3]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) b[i] = __uint_as_float(bits[i]);
+    } else shared_load_v4f32(shared_address(&self.shared->vectors[at]), b[0], b[1], b[2], b[3]);
+}
+
+/* 32 columns of sums become values of the target, but for the residual. */
+template <bool MX, bool PAIR>
 DEVICE void whole_finish(const TensorMath &self, const TileSlot &tile, uint32_t flags, const WholeRow &r, uint32_t at, uint32_t column,
                          float (&v)[32]) {
     const mgv__kernel_op &op = tile.op;
-    const uint32_t biases = shared_address(&self.shared->vectors[at]);
     const float *const sums = self.arguments.vectors + op.of.gemm.bias + mgv__mx_column_sums(op.columns) + column;
 #pragma unroll
     for (int j = 0; j < 32; j += 4) {
         float b[4];
-        shared_load_v4f32(biases + 4 * j, b[0], b[1], b[2], b[3]);
+        whole_biases<PAIR>(self, op, at + j, column + j, b);
         if (MX && flags & MGV__KERNEL_FOLD_NORM)
 #pragma unroll
             for (int i = 0; i < 4; i += 2) {
@@ -270,7 +342,7 @@ DEVICE void whole_fill_mx(const MxRow &to, uint32_t column) {
     mx_store_scales(to, column, scale | scale << 8);
 }
 
-template <int COLUMNS, bool MX> DEVICE void whole_epilogue(TensorMath &self, const TileSlot &tile, const WholeRow &r) {
+template <int COLUMNS, bool MX, bool PAIR> DEVICE void whole_epilogue(TensorMath &self, const TileSlot &tile, const WholeRow &r) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t flags = gemm_flags<FLAGS_OF_TILE>(tile), in_tile = self.warp * 32 + self.lane;
     const uint32_t begin = self.group ? mgv__whole_columns(COLUMNS, 0) : 0, count = mgv__whole_columns(COLUMNS, self.group);
@@ -280,16 +352,16 @@ template <int COLUMNS, bool MX> DEVICE void whole_epilogue(TensorMath &self, con
     uint32_t chunk = alone ? math_take_chunk(self) : 0, scales = 0;
 #pragma unroll 1
     for (uint32_t i = 0; i < count; i += 32) {
-        if (self.group == 0 && self.warp == 0 && self.parities >> GROUPS_MET & 1) run_ahead<COLUMNS, MX>(self);
+        if (self.group == 0 && self.warp == 0 && (PAIR || self.parities >> GROUPS_MET & 1)) run_ahead<COLUMNS, MX, PAIR>(self);
         const uint32_t at = begin + i, column = gemm_first_column(tile, self.cta) + at;
         if (!alone) chunk = math_take_chunk(self);
         uint32_t sums[32];
         float v[32];
-        tcgen05_ld_32x32b(sums, whole_sums<COLUMNS, MX>(self) + at);
+        tcgen05_ld_32x32b(sums, whole_sums<COLUMNS, MX, PAIR>(self) + at);
         tcgen05_wait_ld();
 #pragma unroll
         for (int j = 0; j < 32; j++) v[j] = __uint_as_float(tcgen05_loaded(sums[j]));
-        whole_finish<MX>(self, tile, flags, r, at, column, v);
+        whole_finish<MX, PAIR>(self, tile, flags, r, at, column, v);
         if (flags & MGV__KERNEL_RESIDUAL) whole_add_residual(chunk, in_tile, v);
         const uint32_t left = column < op.columns ? op.columns - column : 0;
         if (left < 32) /* what lies behind the last column is cut off where it is stored, not counted, zero for the next product */
@@ -318,16 +390,40 @@ template <int COLUMNS, bool MX> DEVICE void whole_epilogue(TensorMath &self, con
     math_give_chunk(self);
 }
 
-template <int COLUMNS, bool MX> DEVICE void whole_tile(TensorMath &self, const TileSlot &tile) {
-    whole_products<COLUMNS, MX>(self, tile);
+/* What a tile's end has started of the next one, by the warp that does, from there to there: 0 behind a tile of another kind, ahead of which
+   nothing runs. */
+DEVICE void leave_ahead(const TensorMath &self) {
+    if (self.lane == 0)
+        ((BlackwellMemory *)self.shared)->ahead = self.place | self.started << 8 | self.left << 16;
+    warp_sync();
+}
+DEVICE void take_ahead(TensorMath &self) {
+    const uint32_t ahead = ((const BlackwellMemory *)self.shared)->ahead;
+    self.place = ahead & 0xFF;
+    self.started = ahead >> 8 & 0xFF;
+    self.left = ahead >> 16;
+}
+
+template <int COLUMNS, bool MX, bool PAIR> DEVICE void whole_tile(TensorMath &self, const TileSlot &tile) {
+    const bool starts = self.group == 0 && self.warp == 0;
+    if (PAIR && starts) take_ahead(self);
+    whole_products<COLUMNS, MX, PAIR>(self, tile);
     const WholeRow r = whole_row(self, tile); /* under the products */
-    wait_done(self);
-    whole_epilogue<COLUMNS, MX>(self, tile, r);
+    wait_whole<PAIR>(self);
+    whole_epilogue<COLUMNS, MX, PAIR>(self, tile, r);
     /* products of the tile behind the next one, of either group, overwrite what both have read */
     tcgen05_fence_before_thread_sync();
     bar_sync(MATH_SYNC_ALL, 128 * MGV__MATH_GROUPS);
     tcgen05_fence_after_thread_sync();
     self.parities = (self.parities ^ 1u << SUMS_PLACE) | 1u << GROUPS_MET;
+    if constexpr (PAIR) {
+        const uint32_t read = mapa_shared_cluster(shared_address(&self.shared->sums_read[pair_tiles(self) % 2]), 0);
+        self.parities += 1u << PAIR_TILES;
+        tcgen05_fence_before_thread_sync();
+        if (self.cta && threadIdx.x == blockDim.x - 1) mbarrier_arrive_release_cluster(read);
+        if (starts) leave_ahead(self);
+        keep_place(self);
+    }
 }
 
 #endif /* MGV_ROWS128_CUH */

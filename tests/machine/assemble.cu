@@ -46,6 +46,7 @@ extern "C" __global__ void assemble_pair_kernel(uint32_t *out, const __grid_cons
     tcgen05_relinquish_alloc_permit_pair();
     const uint32_t d = memory[0];
     cp_async_bulk_tensor_2d_load_pair(address, &map, 0, 0, full);
+    cp_async_bulk_tensor_3d_load_pair(address, &map, 0, 0, 0, full);
     cp_async_bulk_tensor_2d_load_pair_multicast(address, &map, 0, 0, full, 3);
     tcgen05_cp_32x128b_warpx4_pair(d + 480, scale_descriptor(address));
     tcgen05_mma_f16_ss_pair(d, a, b, instruction, 0);

@@ -16,6 +16,7 @@
 
 #ifdef MACHINE_BLACKWELL
 extern "C" void megavit_encode_sm_100a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_pairs_sm_100a(const mgv__kernel_arguments arguments);
 #else
 extern "C" void megavit_encode_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_some_sm_90a(const mgv__kernel_arguments arguments);
@@ -582,7 +583,9 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
     machine::runtime.major = 10;
     machine::runtime.multiprocessors = 148;
     machine::runtime.kernels = {
-        {"megavit_encode_sm_100a", 168, [](void **arguments) { megavit_encode_sm_100a(*(const mgv__kernel_arguments *)arguments[0]); }}};
+        {"megavit_encode_sm_100a", 168, [](void **arguments) { megavit_encode_sm_100a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_pairs_sm_100a", 168,
+         [](void **arguments) { megavit_encode_pairs_sm_100a(*(const mgv__kernel_arguments *)arguments[0]); }}};
 #else
     machine::runtime.kernels = {
         {"megavit_encode_sm_90a", 168, [](void **arguments) { megavit_encode_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},

@@ -180,6 +180,11 @@ DEVICE void cp_async_bulk_tensor_2d_load_pair(uint32_t destination, const CUtens
     const int32_t c[2] = {x, y};
     machine::op_tma_load(destination, map, 2, c, barrier, 0, false, true);
 }
+DEVICE void cp_async_bulk_tensor_3d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
+                                              uint32_t barrier) {
+    const int32_t c[3] = {x, y, z};
+    machine::op_tma_load(destination, map, 3, c, barrier, 0, false, true);
+}
 DEVICE void cp_async_bulk_tensor_2d_load_pair_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y,
                                                         uint32_t barrier, uint16_t mask) {
     const int32_t c[2] = {x, y};

@@ -4,7 +4,7 @@
 #include "planted.h"
 #include "tap.h"
 
-static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, THROUGHPUT = 1;
+static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, THROUGHPUT = 1, PAIRS = 3;
 
 /* How far rows may be off. bf16: its rounding. MXFP8, whose twin on the CPU rounds what the kernel rounds: the order in which K <= 256
    terms are added up moves a sum by about 2 sqrt(K) 2^-24 of itself, and two E4M3 numbers are a sixteenth apart at least, so one number in
@@ -129,7 +129,7 @@ static std::string run_with_loss(MicroEncoder *encoder, machine::Options options
 }
 
 /* Signals of counters, and one arrival at every mbarrier of either CTA: those of products among them. */
-static void test_losses(const MicroShape &shape) {
+static void test_losses(const char *name, const MicroShape &shape) {
     std::string why;
     MicroEncoder *encoder = micro_open(shape, &why);
     if (!encoder) return ok(false, "the encoder opens", why);
@@ -152,7 +152,9 @@ static void test_losses(const MicroShape &shape) {
             if (!why.empty()) why = "CTA " + std::to_string(cta) + ", mbarrier " + std::to_string(i) + ": " + why;
         }
     }
-    ok(why.empty() && verdicts && gave_up > 20 && harmless < gave_up / 4, "Blackwell's encoder: " + std::to_string(verdicts) + " of " + std::to_string(signals) + " lost signals and " +
+    ok(why.empty() && verdicts && gave_up > 20 && harmless < gave_up / 4,
+       std::string("Blackwell's encoder") + name + ": " + std::to_string(verdicts) +
+           " of " + std::to_string(signals) + " lost signals and " +
                                                      std::to_string(gave_up) + " of " + std::to_string(barriers) +
                                                      " lost arrivals end in the watchdog's verdict, the others harm nothing", why);
     micro_close(encoder);
@@ -211,9 +213,16 @@ int main(int argc, char **argv) {
     odd.rows = true;
     for (uint32_t columns = 176; columns <= 192; columns += 16) {
         odd.intermediate = columns;
+        odd.regime = columns == 176 ? PAIRS : THROUGHPUT;
         const std::string name = "rows of 192 and " + std::to_string(columns) + " columns in MXFP8";
         if (part.empty() || part == "odd-mx") test_shape(name.c_str(), odd, 1, 0);
     }
+    MicroShape pairs = two;
+    pairs.regime = PAIRS;
+    if (part.empty() || part == "pairs") test_shape("two layers, five images, pairs", pairs, 2, 4);
+    for (pairs.precision = 1; pairs.precision <= 2; pairs.precision++)
+        if (part.empty() || part == (pairs.precision == 1 ? "pairs-mxfp8" : "pairs-mixed"))
+            test_shape(pairs.precision == 1 ? "two layers in MXFP8, pairs" : "two layers, MXFP8 behind norms, pairs", pairs, 2, 4);
     MicroShape keys = {224, 16, 128, 256, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
     if (part.empty() || part == "keys") test_shape("196 tokens", keys, 1, 1);
     keys.precision = 1;
@@ -229,13 +238,33 @@ int main(int argc, char **argv) {
     dinov2.family = "dinov2";
     dinov2.head = false;
     if (part.empty() || part == "dinov2") test_shape("DINOv2", dinov2, 1, 1);
+    /* other shapes by the kernel of pairs */
+    const MicroShape single_keys = keys, single_online = online;
+    keys.precision = online.precision = 0;
+    keys.regime = online.regime = PAIRS;
+    if (part.empty() || part == "pairs-keys") test_shape("196 tokens, pairs", keys, 1, 1);
+    if (part.empty() || part == "pairs-online") test_shape("400 tokens, heads of 96, pairs", online, 1, 1);
+    keys.precision = 1;
+    if (part.empty() || part == "pairs-keys-mx") test_shape("196 tokens in MXFP8, pairs", keys, 1, 0);
+    online = {160, 8, 128, 192, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, PAIRS};
+    online.precision = 1;
+    online.rows = true;
+    if (part.empty() || part == "pairs-online-mx") test_shape("400 tokens in MXFP8, pairs", online, 1, 0);
+    dinov2.regime = PAIRS;
+    if (part.empty() || part == "pairs-dinov2") test_shape("DINOv2, pairs", dinov2, 1, 1);
+    dinov2.regime = THROUGHPUT;
     dinov2.precision = 1;
     if (part.empty() || part == "dinov2-mx") test_shape("DINOv2 in MXFP8", dinov2, 1, 0);
     MicroShape many = {32, 16, 128, 256, 1, 50, 50, 50, 1, 2, NO_POLL_LIMIT, THROUGHPUT};
     if (part.empty() || part == "many") test_shape("50 images of 4 tokens", many, 1, 1);
     many.precision = 1;
     if (part.empty() || part == "many-mx") test_shape("50 images of 4 tokens in MXFP8", many, 1, 0);
-    if (part.empty() || part == "lost") test_losses({64, 16, 128, 256, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
+    many.regime = PAIRS;
+    if (part.empty() || part == "pairs-many-mx") test_shape("50 images of 4 tokens in MXFP8, pairs", many, 1, 0);
+    many.precision = 0;
+    if (part.empty() || part == "pairs-many") test_shape("50 images of 4 tokens, pairs", many, 1, 1);
+    if (part.empty() || part == "lost") test_losses("", {64, 16, 128, 256, 1, 1, 2, 2, 1, 2, POLL_LIMIT, THROUGHPUT});
+    if (part.empty() || part == "lost-pairs") test_losses(", pairs", {64, 16, 128, 256, 1, 1, 2, 2, 1, 2, POLL_LIMIT, PAIRS});
     MicroShape small = {64, 16, 128, 256, 1, 2, 2, 2, 1, 1, NO_POLL_LIMIT, THROUGHPUT};
     small.precision = 1;
     if (part.empty() || part == "faults") test_faults(small);
@@ -244,13 +273,13 @@ int main(int argc, char **argv) {
     deep.intermediate = 512;
     if (part.empty() || part == "operations") test_operations("MXFP8", deep, 12);
     if (part.empty() || part == "operations") test_operations_find(small);
-    if (part.empty() || part == "operations") test_operations("196 tokens in MXFP8", keys, 12);
-    if (part.empty() || part == "operations") test_operations("400 tokens, heads of 96, MXFP8 behind norms", online, 12);
+    if (part.empty() || part == "operations") test_operations("196 tokens in MXFP8", single_keys, 12);
+    if (part.empty() || part == "operations") test_operations("400 tokens, heads of 96, MXFP8 behind norms", single_online, 12);
     deep.precision = 2;
     if (part.empty() || part == "operations") test_operations("MXFP8 behind norms", deep, 12);
     small.poll_limit = POLL_LIMIT;
     small.clusters = 2;
-    if (part.empty() || part == "lost-mx") test_losses(small);
+    if (part.empty() || part == "lost-mx") test_losses(", MXFP8", small);
     small.poll_limit = NO_POLL_LIMIT;
     if (part == "order") test_shape("in MXFP8, order alone", small, 1, argc > 2 ? (unsigned)atoi(argv[2]) : 500);
     return finish("Blackwell's encoder");

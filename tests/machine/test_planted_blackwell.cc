@@ -13,8 +13,8 @@ static int fault; /* 0: none */
 extern "C" int planted(int number) { return number == fault; }
 
 /* Several tiles of a kind for each cluster, of eight stages in bf16 and four in MXFP8: as many as the ring has, and more. */
-static MicroShape shape_of(bool mx) {
-    MicroShape shape = {32, 8, 512, 512, 1, 34, 34, 34, 1, 1, 1000, 1};
+static MicroShape shape_of(bool mx, bool pairs) {
+    MicroShape shape = {32, 8, 512, 512, 1, 34, 34, 34, 1, 1, 1000, pairs ? 3u : 1u};
     shape.precision = mx;
     shape.head = false;
     shape.rows = true;
@@ -36,26 +36,27 @@ static std::string seen(MicroEncoder *encoder, uint64_t seed, bool protocol, std
 int main(int count, char **argument) {
     const int only = count > 1 ? atoi(argument[1]) : 0;
     int number = 0;
-    std::vector<std::pair<std::string, bool>> faults; /* what; in MXFP8 */
+    std::vector<std::pair<std::string, std::string>> faults; /* what; by which kernel */
     std::ifstream table("tests/machine/planted_blackwell.txt");
     for (std::string line; std::getline(table, line);) {
         const size_t colon = line.rfind(": ");
         if (line.compare(0, 2, "= ") == 0 && colon != std::string::npos)
-            faults.push_back({line.substr(2, colon - 2), line.substr(colon + 2) == "mxfp8"});
+            faults.push_back({line.substr(2, colon - 2), line.substr(colon + 2)});
     }
-    for (const bool mx : {false, true}) {
+    for (const std::string kernel : {"bf16", "mxfp8", "pairs", "pairs mxfp8"}) {
+        const bool mx = kernel.find("mxfp8") != std::string::npos, pairs = kernel.find("pairs") == 0;
         std::string why, all, how;
-        MicroEncoder *encoder = micro_open(shape_of(mx), &why);
+        MicroEncoder *encoder = micro_open(shape_of(mx, pairs), &why);
         if (!encoder) {
             ok(false, "the encoder opens", why);
             continue;
         }
         fault = 0;
         for (uint64_t seed = 4; seed < 9 && how.empty() && !only; seed++) how = seen(encoder, seed, seed > 4, &all);
-        const std::string name = std::string("Blackwell, ") + (mx ? "MXFP8, " : "bf16, ") + micro_plan(encoder);
+        const std::string name = std::string("Blackwell, ") + kernel + ", " + micro_plan(encoder);
         if (!only) ok(how.empty(), name + ": no report without a fault", all);
         for (size_t i = 0; i < faults.size(); i++) {
-            if (faults[i].second != mx || (only && only != (int)i + 1)) continue;
+            if (faults[i].second != kernel || (only && only != (int)i + 1)) continue;
             fault = (int)i + 1;
             number++;
             faults_planted++;

@@ -22,8 +22,9 @@ template <int FIRST, int END, int COUNT> DEVICE void softmax_mask(float (&s)[COU
     }
 }
 
-/* Scores -> powers of two below the row's largest score, in place, with the reciprocal of their sum. Columns from `keys` on become 0. */
-template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float (&rcp_sum)[2]) {
+/* Scores -> powers of two below the row's largest score, in place, with the reciprocal of their sum. Columns from `keys` on become 0.
+   WHOLE: below the whole number that is no less. */
+template <int KEYS, bool WHOLE = false> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t keys, uint32_t lane, float (&rcp_sum)[2]) {
     const uint32_t column = 2 * (lane % 4);
     float max0 = -INFINITY, max1 = -INFINITY, sum0 = 0, sum1 = 0;
     softmax_mask<KEYS - 16, KEYS>(s, keys, column);
@@ -33,8 +34,8 @@ template <int KEYS> DEVICE void softmax_rows(float (&s)[KEYS / 2], uint32_t keys
         max0 = fmaxf(max0, fmaxf(s[4 * j], s[4 * j + 1]));
         max1 = fmaxf(max1, fmaxf(s[4 * j + 2], s[4 * j + 3]));
     }
-    max0 = quad_max(max0);
-    max1 = quad_max(max1);
+    max0 = WHOLE ? ceilf(quad_max(max0)) : quad_max(max0);
+    max1 = WHOLE ? ceilf(quad_max(max1)) : quad_max(max1);
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
         s[4 * j] = ex2_approx(s[4 * j] - max0);
@@ -139,8 +140,21 @@ DEVICE void attention_pass_others(Math &self) {
 }
 static_assert(MGV__MATH_GROUPS == 2 && MGV__STAGES >= 2 * MGV__MATH_GROUPS, "the ring holds the heads of both groups");
 
-/* What comes next, if that is known by then. */
-template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &tile) {
+/* Results of a block of 64 queries, to a chunk. */
+DEVICE void attention_write(const Math &, const TileSlot &, uint32_t, uint32_t, uint32_t fragments, const float (&o)[32],
+                            const float (&rcp_sum)[2]) {
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+        const float *e = &o[4 * j];
+        stmatrix_x4(fragments ^ j * 16,
+                    cvt_rn_bf16x2(e[0] * rcp_sum[0], e[1] * rcp_sum[0]), cvt_rn_bf16x2(e[2] * rcp_sum[1], e[3] * rcp_sum[1]),
+                    cvt_rn_bf16x2(e[4] * rcp_sum[0], e[5] * rcp_sum[0]), cvt_rn_bf16x2(e[6] * rcp_sum[1], e[7] * rcp_sum[1]));
+    }
+}
+
+/* What comes next, if that is known by then. ALL_BELOW: below the largest score at once, and without a look at what comes next.
+   Machine: Math, or one whose results go elsewhere, too, by an attention_write of its own. */
+template <int KEYS, bool ALL_BELOW = false, class Machine> DEVICE uint32_t attention_tile(Machine &self, const TileSlot &tile) {
     constexpr int A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A; /* keys of both parts, each a multiple of 16 */
     const mgv__kernel_op &op = tile.op;
     const uint32_t tokens_a = op.tokens < A ? op.tokens : A, tokens_b = op.tokens - tokens_a;
@@ -172,7 +186,7 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         part_scores(queries, keys, a);
         part_scores(queries, descriptor_behind(keys, A * 8), b); /* A keys are A * 128 bytes */
         if (own && block == blocks.end / 2 && !once_more) attention_pass_others(self);
-        if (once_more) part_below_largest(a, b, tokens_a, tokens_b, self.lane, [](float (&)[2]) {});
+        if (ALL_BELOW || once_more) part_below_largest(a, b, tokens_a, tokens_b, self.lane, [](float (&)[2]) {});
         uint32_t p_a[A / 4], p_b[B / 4];
         float sum[2] = {0, 0};
         wgmma_wait_group<1>();
@@ -188,10 +202,11 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         part_values(p_b, descriptor_behind(values, A * 8), o, 1);
         sum[0] = quad_sum(sum[0]);
         sum[1] = quad_sum(sum[1]);
-        once_more = math_group_any(self, has_rows && !once_more && !(exponentials_fit(sum[0]) && exponentials_fit(sum[1])));
+        if constexpr (!ALL_BELOW)
+            once_more = math_group_any(self, has_rows && !once_more && !(exponentials_fit(sum[0]) && exponentials_fit(sum[1])));
         const float rcp_sum[2] = {rcp_approx(sum[0]), rcp_approx(sum[1])};
         const uint32_t last = block + blocks.step >= blocks.end;
-        if (last) next = math_look_ahead(self);
+        if (last && !ALL_BELOW) next = math_look_ahead(self);
         /* the keys are not wanted again; all lanes have been at a barrier */
         if (last && own && !once_more) math_leave_stage(self, first.index);
         const uint32_t fragments = fragment_address(self, math_take_chunk(self));
@@ -201,13 +216,7 @@ template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &t
         block += blocks.step;
         if (last && own) math_leave_stage(self, second.index);
         if (last && !own) attention_leave_stages(self, first, second);
-#pragma unroll
-        for (int j = 0; j < 8; j += 2) {
-            const float *e = &o[4 * j];
-            stmatrix_x4(fragments ^ j * 16,
-                        cvt_rn_bf16x2(e[0] * rcp_sum[0], e[1] * rcp_sum[0]), cvt_rn_bf16x2(e[2] * rcp_sum[1], e[3] * rcp_sum[1]),
-                        cvt_rn_bf16x2(e[4] * rcp_sum[0], e[5] * rcp_sum[0]), cvt_rn_bf16x2(e[6] * rcp_sum[1], e[7] * rcp_sum[1]));
-        }
+        attention_write(self, tile, blocks.head, block - blocks.step, fragments, o, rcp_sum);
         math_give_chunk(self);
     }
     self.stage = attention_stages(self, own ? MGV__MATH_GROUPS : 1);

@@ -21,6 +21,9 @@
 DEVICE bool is_whole(const mgv__kernel_op &op) { return MGV_BLACKWELL_TILES && op.flags & MGV__KERNEL_WHOLE; }
 DEVICE bool is_mx(const mgv__kernel_op &op) { return MGV_BLACKWELL_TILES && op.flags & MGV__KERNEL_MX; }
 DEVICE bool is_mx_alone(const mgv__kernel_op &op) { return MGV_BLACKWELL_TILES && op.flags & MGV__KERNEL_MX_ALONE; }
+/* The kernel's WHOLE tiles are products of pairs: each CTA loads its rows and its half of the weights' for itself, and all bytes are
+   counted at the even CTA, whose thread multiplies for both. Biases are read from memory. */
+template <uint32_t KINDS> DEVICE constexpr bool is_pairs() { return MGV_BLACKWELL_TILES && has_kind<KINDS>(MGV__KERNEL_PAIRS); }
 enum { MX_SCALE_ATOM = MGV__MX_ATOM_BYTES, MX_SCALES_AT = (128 + 192) * 128, MX_SCALES_OF_B = 2 * MX_SCALE_ATOM };
 
 struct Loader {
@@ -97,10 +100,13 @@ struct GemmLoads {
     uint32_t bias, bias_bytes;  /* of the columns that this CTA writes */
     const uint8_t *a_scales, *b_scales; /* MX: of the first block */
     uint32_t scale_bytes;       /* of a stage */
+    uint32_t pair, pair_full;   /* the tile is of a pair; then stage_full[0] of the even CTA, */
+    const CUtensorMap *a_scale_map, *b_scale_map; /* of atoms, as what is counted at another CTA comes by maps alone, */
+    uint32_t a_atom, b_atom;    /* and the first of this CTA's rows and of the tile's weights */
 };
 
 /* TOWER: K may be shared out, by columns: those behind the last are the first ones of the next share. */
-template <bool TOWER> DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
+template <bool TOWER, bool PAIRS> DEVICE GemmLoads gemm_loads(const Loader &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t columns = mgv__tile_columns(op.kind), first_column = gemm_first_column(tile, self.cta);
     const uint32_t share = TOWER && first_column >= op.columns ? first_column / op.columns : 0;
@@ -123,18 +129,57 @@ template <bool TOWER> DEVICE GemmLoads gemm_loads(const Loader &self, const Tile
     loads.bias = op.of.gemm.bias + first_column;
     loads.bias_bytes = (loads.split ? columns / MGV__CLUSTER : columns) * 4;
     loads.scale_bytes = 0;
+    loads.pair = PAIRS && is_whole(op);
+    if (loads.pair) {
+        loads.b_at = loads.depth * GEMM_A_BYTES;
+        loads.b_bytes /= MGV__CLUSTER;
+        loads.bias_bytes = 0;
+        loads.pair_full = mapa_shared_cluster(shared_address(&self.shared->stage_full[0]), 0);
+    }
     if (is_mx(op)) {
         const uint32_t row_tile = mgv__mx_row_tile(&op, tile.group, loads.a_row), blocks = op.of.gemm.blocks;
         loads.a_scales = self.arguments.mx[mgv__mx_source(op.flags)].scales + (size_t)row_tile * blocks * MX_SCALE_ATOM;
         loads.b_scales = (const uint8_t *)(self.arguments.vectors + op.of.gemm.scales) + first_column / 192 * blocks * MX_SCALES_OF_B;
         loads.scale_bytes = MX_SCALE_ATOM + MX_SCALES_OF_B;
+        if (loads.pair) {
+            const mgv__kernel_mx &source = self.arguments.mx[mgv__mx_source(op.flags)];
+            loads.a_scale_map = tensor_map(self.arguments, op.of.gemm.rest_map);
+            loads.b_scale_map = tensor_map(self.arguments, op.of.gemm.narrow_map);
+            loads.a_atom = (uint32_t)(source.scales - source.rows) / MX_SCALE_ATOM + row_tile * blocks;
+            loads.b_atom = op.of.gemm.scales / (MX_SCALE_ATOM / 4) + first_column / 192 * blocks * 2;
+        }
     }
     return loads;
 }
 
+/* A pair's, of this CTA: rows and weights of one stage, by one lane. */
+DEVICE void load_pair_weights(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
+    const uint32_t full = loads.pair_full + stage * 8, to = shared_address(self.shared->stage[stage]);
+    for (uint32_t block = 0; block < loads.depth; block++)
+        cp_async_bulk_tensor_2d_load_pair(to + loads.b_at + block * loads.b_bytes, loads.b_map,
+                                          (int32_t)((step * loads.depth + block) * MGV__GEMM_INNER), (int32_t)loads.b_row, full);
+    if (!loads.scale_bytes) return;
+    /* both CTAs want those of all weights */
+    cp_async_bulk_tensor_2d_load_pair_multicast(to + MX_SCALES_AT + (1 + self.cta) * MX_SCALE_ATOM,
+                                                loads.b_scale_map, 0, (int32_t)(loads.b_atom + 2 * step + self.cta), full, 3);
+}
+DEVICE void load_pair_activations(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
+    const uint32_t full = loads.pair_full + stage * 8, to = shared_address(self.shared->stage[stage]);
+    for (uint32_t block = 0; block < loads.depth; block++)
+        cp_async_bulk_tensor_3d_load_pair(to + block * GEMM_A_BYTES, loads.a_map,
+                                          (int32_t)((step * loads.depth + block) * MGV__GEMM_INNER), (int32_t)loads.a_row,
+                                          (int32_t)loads.group, full);
+    if (loads.scale_bytes)
+        cp_async_bulk_tensor_2d_load_pair(to + MX_SCALES_AT, loads.a_scale_map, 0, (int32_t)(loads.a_atom + step), full);
+}
+
 /* The weights of one stage, by one lane: each CTA loads half of the rows for both or all of them for itself, of a SPLIT tile first those of
    the columns that it finishes. */
-DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
+template <bool PAIRS> DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
+    if (PAIRS && loads.pair) {
+        load_pair_weights(self, loads, stage, step);
+        return;
+    }
     const uint32_t full = shared_address(&self.shared->stage_full[stage]);
     uint32_t to = shared_address(self.shared->stage[stage]) + loads.b_at, x = loads.b_x + step * loads.depth * MGV__GEMM_INNER;
     if (loads.alone) {
@@ -149,7 +194,11 @@ DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, u
 }
 
 /* Its activations, by one lane. */
-DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
+template <bool PAIRS> DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
+    if (PAIRS && loads.pair) {
+        load_pair_activations(self, loads, stage, step);
+        return;
+    }
     const uint32_t full = shared_address(&self.shared->stage_full[stage]), to = shared_address(self.shared->stage[stage]);
     const uint32_t x = loads.a_x + step * loads.depth * MGV__GEMM_INNER;
     if (MGV_BLACKWELL_TILES && loads.scale_bytes)
@@ -163,8 +212,15 @@ DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stag
 /* What the CTAs of a SPLIT tile send each other: bf16 sums of the columns that the other one finishes. */
 DEVICE constexpr uint32_t split_exchange_bytes(uint32_t columns) { return MGV__GEMM_ROWS * (columns / MGV__CLUSTER) * 2; }
 
-template <bool TOWER> DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
-    const GemmLoads loads = gemm_loads<TOWER>(self, tile);
+/* What lands at this CTA's stage_full in a stage of the tile, but for the biases. */
+template <bool PAIRS> DEVICE uint32_t gemm_stage_bytes(const Loader &self, const GemmLoads &loads) {
+    const uint32_t own = loads.depth * (GEMM_A_BYTES + loads.b_bytes) + (MGV_BLACKWELL_TILES ? loads.scale_bytes : 0);
+    if (PAIRS && loads.pair) return self.cta ? 0 : own * MGV__CLUSTER;
+    return own;
+}
+
+template <bool TOWER, bool PAIRS> DEVICE void load_gemm(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    const GemmLoads loads = gemm_loads<TOWER, PAIRS>(self, tile);
     const uint32_t stages = gemm_steps(tile.op),
                    vector_step = stages > MGV__STAGES && !MGV_BLACKWELL_TILES ? MGV__STAGES : stages - 1;
     const Ring<MGV__STAGES> first = self.stage;
@@ -176,21 +232,20 @@ template <bool TOWER> DEVICE void load_gemm(Loader &self, const TileSlot &tile, 
 #pragma unroll 1
     for (uint32_t step = 0; step < stages; step++) {
         uint32_t vector_bytes = 0;
-        if (step == vector_step) {
+        if (step == vector_step && !(PAIRS && loads.pair)) {
             if (stages <= MGV__STAGES || MGV_BLACKWELL_TILES) loader_wait_vacated(self, slot);
             vector_bytes = loads.bias_bytes;
         }
         loader_wait_stage(self, self.stage);
         if (elect_sync() && !self.ends) {
             mbarrier_arrive_expect_tx(shared_address(&self.shared->stage_full[self.stage.index]),
-                                      loads.depth * (GEMM_A_BYTES + loads.b_bytes) + vector_bytes +
-                                          (MGV_BLACKWELL_TILES ? loads.scale_bytes : 0));
-            if (MGV_BLACKWELL_TILES && loads.scale_bytes)
+                                      gemm_stage_bytes<PAIRS>(self, loads) + vector_bytes);
+            if (MGV_BLACKWELL_TILES && loads.scale_bytes && !loads.pair)
                 cp_async_bulk_load(shared_address(self.shared->stage[self.stage.index]) + MX_SCALES_AT + MX_SCALE_ATOM,
                                    loads.b_scales + step * MX_SCALES_OF_B, MX_SCALES_OF_B,
                                    shared_address(&self.shared->stage_full[self.stage.index]));
-            load_weights(self, loads, self.stage.index, step);
-            if (ready) load_activations(self, loads, self.stage.index, step);
+            load_weights<PAIRS>(self, loads, self.stage.index, step);
+            if (ready) load_activations<PAIRS>(self, loads, self.stage.index, step);
             if (vector_bytes) load_vectors(self, self.stage.index, loads.bias, vector_bytes);
         }
         self.stage.advance();
@@ -203,7 +258,7 @@ template <bool TOWER> DEVICE void load_gemm(Loader &self, const TileSlot &tile, 
         Ring<MGV__STAGES> activations = first;
 #pragma unroll 1
         for (uint32_t with_a = 0; with_a <= step; with_a++, activations.advance())
-            if (elect_sync() && !self.ends) load_activations(self, loads, activations.index, with_a);
+            if (elect_sync() && !self.ends) load_activations<PAIRS>(self, loads, activations.index, with_a);
     }
     if (!loads.split) return;
     loader_open_stage(self, self.stage, split_exchange_bytes(loads.split)); /* where the other CTA's sums will come */
@@ -335,7 +390,7 @@ template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mg
         self.ends = !vote_all(!gives_up(shared));
         const TileSlot &tile = shared->slot[slot.index];
         if (self.ends || tile.op.kind == MGV__KERNEL_END) break;
-        if (mgv__tile_columns(tile.op.kind)) load_gemm<is_tower<KINDS>()>(self, tile, slot);
+        if (mgv__tile_columns(tile.op.kind)) load_gemm<is_tower<KINDS>(), is_pairs<KINDS>()>(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(tile.op.kind)) load_attention(self, tile, slot, mgv__key_block(tile.op.tokens));
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) load_attention_online<KINDS>(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) load_attention_ranges<KINDS>(self, tile, slot);
