@@ -605,6 +605,26 @@ DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_
    thread and read shared memory through the asynchronous proxy. Descriptors: blackwell.cuh. Of these wrappers it is known that they
    assemble; none has run on a card. */
 
+/* Loads of pairs. Into this CTA's shared memory; the bytes are counted on `barrier`, an address of the cluster window, of this CTA or of its peer. */
+DEVICE void cp_async_bulk_tensor_2d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 "
+                 "[%0], [%1, {%2, %3}], [%4];"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
+}
+DEVICE void cp_async_bulk_tensor_3d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
+                                              uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 "
+                 "[%0], [%1, {%2, %3, %4}], [%5];"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
+}
+/* Into every CTA of `mask`; of both of a pair the bytes are counted in the one of even rank if `barrier` is, of odd rank if it is. */
+DEVICE void cp_async_bulk_tensor_2d_load_pair_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y,
+                                                        uint32_t barrier, uint16_t mask) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.cta_group::2 "
+                 "[%0], [%1, {%2, %3}], [%4], %5;"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask) : "memory");
+}
+
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || \
     defined(__CUDA_ARCH_FEAT_SM110_ALL)
 
@@ -690,26 +710,6 @@ DEVICE void tcgen05_commit_pair(uint32_t barrier, uint16_t mask) {
     asm volatile("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
                  ::"r"(barrier), "h"(mask) : "memory");
 }
-/* Into this CTA's shared memory; the bytes are counted on `barrier`, an address of the cluster window, of this CTA or of its peer. */
-DEVICE void cp_async_bulk_tensor_2d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 "
-                 "[%0], [%1, {%2, %3}], [%4];"
-                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
-}
-DEVICE void cp_async_bulk_tensor_3d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
-                                              uint32_t barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 "
-                 "[%0], [%1, {%2, %3, %4}], [%5];"
-                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
-}
-/* Into every CTA of `mask`; of both of a pair the bytes are counted in the one of even rank if `barrier` is, of odd rank if it is. */
-DEVICE void cp_async_bulk_tensor_2d_load_pair_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y,
-                                                        uint32_t barrier, uint16_t mask) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.cta_group::2 "
-                 "[%0], [%1, {%2, %3}], [%4], %5;"
-                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask) : "memory");
-}
-
 /* Between threads: before, by who has started something, then a barrier, then after, by who relies on it. A commit is a fence before by
    itself. */
 DEVICE void tcgen05_fence_before_thread_sync(void) { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }

@@ -176,10 +176,11 @@ DEVICE void load_pair_activations(Loader &self, const GemmLoads &loads, uint32_t
 /* The weights of one stage, by one lane: each CTA loads half of the rows for both or all of them for itself, of a SPLIT tile first those of
    the columns that it finishes. */
 template <bool PAIRS> DEVICE void load_weights(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
-    if (PAIRS && loads.pair) {
-        load_pair_weights(self, loads, stage, step);
-        return;
-    }
+    if constexpr (PAIRS)
+        if (loads.pair) {
+            load_pair_weights(self, loads, stage, step);
+            return;
+        }
     const uint32_t full = shared_address(&self.shared->stage_full[stage]);
     uint32_t to = shared_address(self.shared->stage[stage]) + loads.b_at, x = loads.b_x + step * loads.depth * MGV__GEMM_INNER;
     if (loads.alone) {
@@ -195,10 +196,11 @@ template <bool PAIRS> DEVICE void load_weights(Loader &self, const GemmLoads &lo
 
 /* Its activations, by one lane. */
 template <bool PAIRS> DEVICE void load_activations(Loader &self, const GemmLoads &loads, uint32_t stage, uint32_t step) {
-    if (PAIRS && loads.pair) {
-        load_pair_activations(self, loads, stage, step);
-        return;
-    }
+    if constexpr (PAIRS)
+        if (loads.pair) {
+            load_pair_activations(self, loads, stage, step);
+            return;
+        }
     const uint32_t full = shared_address(&self.shared->stage_full[stage]), to = shared_address(self.shared->stage[stage]);
     const uint32_t x = loads.a_x + step * loads.depth * MGV__GEMM_INNER;
     if (MGV_BLACKWELL_TILES && loads.scale_bytes)
