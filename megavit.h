@@ -13899,7 +13899,8 @@ static const mgv_schedule_part mgv__sm100_shared[] = {{"stages of the ring", MGV
                                                       {"chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES},
                                                       {"biases, norms", 1, MGV__VECTOR_BYTES + MGV__NORM_BYTES},
                                                       {"tiles known ahead", MGV__SLOTS, MGV__SLOT_BYTES},
-                                                      {"barriers", 1, (int)MGV__BARRIER_BYTES + MGV__SM100_BARRIER_BYTES + MGV__SM100_KEPT_BYTES}};
+                                                      {"barriers", 1,
+                                                       (int)MGV__BARRIER_BYTES + MGV__SM100_BARRIER_BYTES + MGV__SM100_KEPT_BYTES}};
 MGV__STATIC_ASSERT((int)MGV__SM100_SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES, shared_memory_of_a_blackwell_cta_fits);
 static const mgv_schedule_part mgv__sm100_roles[] = {{"loader, scheduler, storers", 128, MGV__SM100_COPY_REGISTERS},
                                                      {"math", 128 * MGV__MATH_GROUPS, MGV__SM100_MATH_REGISTERS}};

@@ -605,7 +605,8 @@ DEVICE void wgmma_m64k32_e4m3_ss(float (&d)[32], uint64_t a, uint64_t b, uint32_
    thread and read shared memory through the asynchronous proxy. Descriptors: blackwell.cuh. Of these wrappers it is known that they
    assemble; none has run on a card. */
 
-/* Loads of pairs. Into this CTA's shared memory; the bytes are counted on `barrier`, an address of the cluster window, of this CTA or of its peer. */
+/* Loads of pairs. Into this CTA's shared memory; the bytes are counted on `barrier`, an address of the cluster window, of this CTA or of
+   its peer. */
 DEVICE void cp_async_bulk_tensor_2d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 "
                  "[%0], [%1, {%2, %3}], [%4];"

@@ -390,8 +390,8 @@ template <int COLUMNS, bool MX, bool PAIR> DEVICE void whole_epilogue(TensorMath
     math_give_chunk(self);
 }
 
-/* What a tile's end has started of the next one, by the warp that does, from there to there: 0 behind a tile of another kind, ahead of which
-   nothing runs. */
+/* What a tile's end has started of the next one, by the warp that does, from there to there: 0 behind a tile of another kind, ahead of
+   which nothing runs. */
 DEVICE void leave_ahead(const TensorMath &self) {
     if (self.lane == 0)
         ((BlackwellMemory *)self.shared)->ahead = self.place | self.started << 8 | self.left << 16;
