@@ -1,7 +1,7 @@
 /* Prompts on a card: against the CPU backend, cut anywhere, then timed.
 
      test_prompt check DIRECTORY FATBIN     logits behind prompts of some lengths, cuts, ids generated behind them
-     test_prompt time DIRECTORY FATBIN      prompts of 1 to 8,192 ids, ms, and the time to the first id
+     test_prompt time DIRECTORY FATBIN...   prompts of 1 to 8,192 ids, ms; of several builds in turns
      test_prompt picture DIRECTORY FATBIN FILE  of a Qwen3-VL: ms of a picture and 32 ids to the first logits, which go to FILE as
                                             float32 for tests/gpu/pictures.py; rows never leave the card
      test_prompt logits DIRECTORY FATBIN FILE  those behind prompts of `lengths` ids, float32, for tests/gpu/prompts.py; then a full cache
@@ -110,25 +110,57 @@ static void check(const mgv_model *model, const char *kernels, const mgv_paralle
 
 static int by_size(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b; }
 
-static void timing(const mgv_model *model, const char *kernels, const mgv_parallel_for *parallel) {
-    static const uint32_t counts[] = {1, 16, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192};
-    side gpu = open_side(model, MGV_BACKEND_CUDA, kernels, 0, counts[sizeof counts / sizeof counts[0] - 1] + 8, 0, parallel);
+/* Builds of the kernels in turns: which one is the faster one depends on nothing else. Each has the bits of the first one, whole and cut. */
+enum { BUILDS = 8 };
+static double time_once(const side *gpu, uint32_t count) {
     mgv_error error;
-    uint32_t i, k;
+    double began;
+    mgv_session_rollback(gpu->session, 0, &error);
+    began = mgv__now_ms();
+    append(gpu, 0, count);
+    return mgv__now_ms() - began;
+}
+static void same_bits(const mgv_model *model, const side *first, side *gpu, const char *name) {
+    const size_t bytes = model->config.vocabulary * sizeof(float);
+    float *logits = (float *)malloc(bytes);
+    mgv_error error;
+    char line[300];
+    if (!logits) fail("memory", NULL);
+    time_once(first, 1000);
+    memcpy(logits, logits_of(first), bytes);
+    time_once(gpu, 1000);
+    snprintf(line, sizeof line, "%s: the same bits", name);
+    ok(memcmp(logits, logits_of(gpu), bytes) == 0, line);
+    mgv_session_rollback(gpu->session, 0, &error);
+    append(gpu, 0, 17);
+    append(gpu, 17, 100);
+    append(gpu, 100, 777);
+    append(gpu, 777, 1000);
+    snprintf(line, sizeof line, "%s, cut in four: the same bits", name);
+    ok(memcmp(logits, logits_of(gpu), bytes) == 0, line);
+    free(logits);
+}
+static void timing(const mgv_model *model, char **kernels, uint32_t builds, char **names, const mgv_parallel_for *parallel) {
+    static const uint32_t counts[] = {1, 16, 32, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192};
+    side gpu[BUILDS];
+    uint32_t i, k, b;
+    for (b = 0; b < builds; b++) {
+        gpu[b] = open_side(model, MGV_BACKEND_CUDA, kernels[b], 0,
+                            counts[sizeof counts / sizeof counts[0] - 1] + 8, 0, parallel);
+        same_bits(model, &gpu[0], &gpu[b], names[b]);
+    }
     for (i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         enum { ROUNDS = 11 };
-        double ms[ROUNDS];
-        for (k = 0; k < ROUNDS; k++) {
-            mgv_session_rollback(gpu.session, 0, &error);
-            ms[k] = mgv__now_ms();
-            append(&gpu, 0, counts[i]);
-            ms[k] = mgv__now_ms() - ms[k];
+        double ms[BUILDS][ROUNDS];
+        for (k = 0; k < ROUNDS; k++)
+            for (b = 0; b < builds; b++) ms[b][k] = time_once(&gpu[b], counts[i]);
+        for (b = 0; b < builds; b++) {
+            qsort(ms[b], ROUNDS, sizeof ms[b][0], by_size);
+            printf("prompt of %u ids: %.3f ms (median of %u), %.0f ids a second%s%s\n", counts[i], ms[b][ROUNDS / 2], (unsigned)ROUNDS,
+                   counts[i] * 1e3 / ms[b][ROUNDS / 2], builds > 1 ? ", " : "", builds > 1 ? names[b] : "");
         }
-        qsort(ms, ROUNDS, sizeof ms[0], by_size);
-        printf("prompt of %u ids: %.3f ms (median of %u), %.0f ids a second\n", counts[i], ms[ROUNDS / 2], (unsigned)ROUNDS,
-               counts[i] * 1e3 / ms[ROUNDS / 2]);
     }
-    close_side(&gpu);
+    for (b = 0; b < builds; b++) close_side(&gpu[b]);
 }
 
 /* A picture and 32 ids behind it, rows on the card between tower and decoder; the logits have the same bits where the rows went through
@@ -285,7 +317,13 @@ int main(int count, char **arguments) {
     else if (strcmp(arguments[1], "picture") == 0 && count > 4)
         picture_timing(c.model, c.kernels, &c.parallel, arguments[4]);
     else if (strcmp(arguments[1], "logits") == 0 && count > 4) write_logits(c.model, c.kernels, &c.parallel, arguments[4]);
-    else if (strcmp(arguments[1], "time") == 0) timing(c.model, c.kernels, &c.parallel);
+    else if (strcmp(arguments[1], "time") == 0) {
+        char *kernels[BUILDS];
+        const uint32_t builds = (uint32_t)(count - 3 < BUILDS ? count - 3 : BUILDS);
+        for (i = 0; i < builds; i++) kernels[i] = i ? read_file(arguments[3 + i]) : c.kernels;
+        timing(c.model, kernels, builds, arguments + 3, &c.parallel);
+        for (i = 1; i < builds; i++) free(kernels[i]);
+    }
     else fail("no such part", NULL);
     return close_card(&c);
 }
