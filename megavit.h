@@ -1232,7 +1232,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 37u
+#define MGV__KERNEL_VERSION 38u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1889,15 +1889,16 @@ typedef struct mgv__decode_arguments {
 enum {
     MGV__PROMPT_WARPS = 8,      /* that work, */
     MGV__PROMPT_THREADS = 32 * (MGV__PROMPT_WARPS + 4), /* and one that copies, three that rest: registers are shared out by four warps */
-    MGV__PROMPT_REGISTERS = 216, /* of a thread that works, */
+    MGV__PROMPT_REGISTERS = 224, /* of a thread that works, */
     MGV__PROMPT_COPY_REGISTERS = 56, /* and of the others */
     MGV__PROMPT_ROWS = 128,     /* ids of a block */
     MGV__PROMPT_FEW = 32,       /* of a launch for which there is a smaller kernel */
     MGV__PROMPT_MOST_BLOCKS = 8, /* of a launch */
     MGV__PROMPT_MOST = MGV__PROMPT_ROWS * MGV__PROMPT_MOST_BLOCKS,
-    MGV__PROMPT_BLOCKS = 8,     /* blocks of weights of a tile */
-    MGV__PROMPT_STAGE_BYTES = 3 * 16384,
-    MGV__PROMPT_STAGES = 4,
+    MGV__PROMPT_BLOCKS = 8,     /* blocks of weights of a tile; a wide one has twice as many */
+    MGV__PROMPT_STEP = 4,       /* fragments of each block in a stage */
+    MGV__PROMPT_STAGE_BYTES = 64 * 1024,
+    MGV__PROMPT_STAGES = 3,
     MGV__PROMPT_KEYS = 64,      /* that attention takes at once */
     MGV__PROMPT_SQUARES = 64    /* columns whose squares are added up where they are written */
 };
@@ -1918,9 +1919,40 @@ typedef struct mgv__prompt_arguments {
     uint16_t *attended, *hidden; /* bf16 [blocks, prompt_place] */
     uint32_t *counters;         /* [1 + operations of all layers, MGV__PROMPT_MOST_BLOCKS]: tiles that are done */
     uint32_t rows;              /* ids */
+    uint32_t wide;              /* operation by operation of a layer, bit by bit: its tiles are wide */
     uint32_t picture_pitch, deepstack; /* deepstack: layers behind which rows of pictures are added */
     uint32_t lost_signal;       /* test: 1 + the counter that is not counted on */
 } mgv__prompt_arguments;
+
+/* Tiles that an operation has for each block of ids. */
+MGV__SHARED uint32_t mgv__prompt_units(const mgv__decode_arguments *d, uint32_t kind, uint32_t wide) {
+    const uint32_t each = (uint32_t)MGV__PROMPT_BLOCKS << wide;
+    switch (kind) {
+    case MGV__PROMPT_EMBED: return mgv__ceil_div(d->width, (uint32_t)MGV__PROMPT_SQUARES);
+    case MGV__PROMPT_ATTENTION: return d->heads;
+    case MGV__PROMPT_QKV: return mgv__ceil_div(d->product[MGV__PRODUCT_QKV].blocks, each);
+    case MGV__PROMPT_OUT: return mgv__ceil_div(d->product[MGV__PRODUCT_OUT].blocks, each);
+    case MGV__PROMPT_GATE_UP: return mgv__ceil_div(d->product[MGV__PRODUCT_GATE_UP].blocks, each);
+    default: return mgv__ceil_div(d->product[MGV__PRODUCT_DOWN].blocks, each);
+    }
+}
+/* Which operations take wide tiles: where rounds of them read less. A tile's step reads weights and rows, and of a split product the other
+   half's rows, as much of each; a wide one reads weights twice. */
+MGV__SHARED uint32_t mgv__prompt_wide(const mgv__decode_arguments *d, uint32_t rows, uint32_t ctas) {
+    const uint32_t blocks = mgv__ceil_div(rows, (uint32_t)MGV__PROMPT_ROWS);
+    uint32_t kind, width, wide = 0;
+    if (rows <= (uint32_t)MGV__PROMPT_FEW) return 0;
+    for (kind = MGV__PROMPT_QKV; kind <= (uint32_t)MGV__PROMPT_DOWN; kind++) {
+        const uint32_t split = kind == MGV__PROMPT_OUT || kind == MGV__PROMPT_DOWN;
+        uint32_t cost[2];
+        if (kind == MGV__PROMPT_ATTENTION) continue;
+        for (width = 0; width < 2; width++) {
+            cost[width] = mgv__ceil_div(mgv__prompt_units(d, kind, width) * blocks, ctas) * (2 + split + width);
+        }
+        if (cost[1] < cost[0]) wide |= 1u << kind;
+    }
+    return wide;
+}
 
 /* Kinds of words, which are waited for and which a test may lose; a wait for weights is another one, and a prompt's. */
 enum { MGV__DECODE_ROWS = 1, MGV__DECODE_SQUARES, MGV__DECODE_QKVS, MGV__DECODE_PARTS, MGV__DECODE_ATTENDED, MGV__DECODE_HIDDEN,
@@ -18604,6 +18636,7 @@ static mgv_result mgv__decoder_enqueue_prompt(mgv__decoder_state *state, uint32_
     mgv_result result;
     uint32_t part;
     a->rows = rows;
+    a->wide = mgv__prompt_wide(&a->decode, rows, decoder->ctas);
     a->decode.session[0].position = position;
     memset(state->prompt_status, 0, sizeof *state->prompt_status);
     for (part = 0; part < 3; part++)

@@ -110,7 +110,7 @@ static void check(const mgv_model *model, const char *kernels, const mgv_paralle
 
 static int by_size(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b; }
 
-/* Builds of the kernels in turns: which one is the faster one depends on nothing else. Each has the bits of the first one, whole and cut. */
+/* Builds of the kernels in turns, so that which one is faster depends on nothing else. Each has the first one's bits, whole and cut. */
 enum { BUILDS = 8 };
 static double time_once(const side *gpu, uint32_t count) {
     mgv_error error;

@@ -775,6 +775,8 @@ int main(int count, char **arguments) {
     if (only.empty() || only == "prompt") {
         test_prompt("a short prompt", pair, {21}, {{}, {1}, {8, 9}}, {4, 2});
         test_prompt("a prompt of two blocks, also by the kernel for few ids", pair, {147}, {{}, {32, 65, 66}, {64, 70}}, {4});
+        test_prompt("a prompt of two blocks, wide tiles and narrow ones", pair, {147}, {{}}, {2, 12}); /* of every product */
+        test_prompt("33 to 127 ids", pair, {127}, {{}, {33}, {94}}, {6});
         test_prompt("32 ids, and one more", pair, {33}, {{}, {32}, {1}}, {4});
         test_prompt("a prompt, four heads of queries for one of keys", four, {75}, {{}, {67}}, {6});
     }

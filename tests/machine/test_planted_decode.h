@@ -59,6 +59,7 @@ std::vector<Scene> scenes(void) {
             {"grid", thin, {2}, {1}, {3}, false, false, false, false, false, 10}, /* CTAs without columns of the residual */
             {"sessions", pair, {126, 0, 130, 5, 127}, {1, 1, 2, 1, 1}, {4, 1, 2, 3, 2}, true, false, false, false, false, 4},
             {"prompt", pair, {3}, {140}, {0}, false, false, false, true, false, 4},
+            {"short", thin, {3}, {40}, {0}, false, false, false, true, false, 4}, /* products of fewer steps than there are stages */
             {"lost", pair, {3}, {140}, {0}, false, false, false, true, true, 4}};
 }
 

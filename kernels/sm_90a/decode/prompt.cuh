@@ -6,7 +6,7 @@
    rows beside it: columns of B are apart, K goes in one order, keys are taken in blocks of 64 from the first one on, and a block of which
    a row has nothing leaves it as it was.
 
-   A second kernel is for few ids; which of the two a row goes through, it does not know either.
+   A second kernel is for few ids, and tiles are narrow or wide; through which of them a row goes, it does not know either.
 
    Eight warps work, one copies ahead of them: weights and rows, keys and values. Rows that products read lie in fragments of B, eight ids
    by 16 columns (prompt_place). Read in this order: prompt_tiles, prompt_product, prompt_attention, this file. */
@@ -29,7 +29,9 @@ template <uint32_t EIGHTS> DEVICE void prompt_math_role(PromptMemory *shared, co
     prompt_each_tile(self, [&](const PromptTile &tile) {
         if (tile.kind == MGV__PROMPT_EMBED) prompt_embed(self, tile);
         else if (tile.kind == MGV__PROMPT_ATTENTION) prompt_attention(self, tile);
-        else if (prompt_product<EIGHTS>(self, tile)) return 1u;
+        else if (EIGHTS == MGV__PROMPT_ROWS / 8 && tile.wide) {
+            if (prompt_product<EIGHTS, 1>(self, tile)) return 1u;
+        } else if (prompt_product<EIGHTS, 0>(self, tile)) return 1u;
         return prompt_signal(self, tile);
     });
 }

@@ -26,6 +26,7 @@ DEVICE void prompt_load_queries(const Prompter &self, const PromptTile &tile, Pr
                                  x.query[p][1][r], x.query[p][1][2 + r]);
     }
 }
+/* Of 64 keys number 8 c + n, which is the n-th of run c, is column c of the n-th eight. */
 DEVICE void prompt_scores(const Prompter &self, const PromptAttention &x, uint32_t keys, float (&s)[8][4]) {
     const uint32_t from = keys + self.lane / 4 * PROMPT_KEY_PITCH + self.lane % 4 * 16;
 #pragma unroll
@@ -35,7 +36,7 @@ DEVICE void prompt_scores(const Prompter &self, const PromptAttention &x, uint32
 #pragma unroll
         for (uint32_t p = 0; p < 4; p++) {
             uint32_t b[4];
-            decode_load_fragment(b, from + n * 8 * PROMPT_KEY_PITCH + p * 64);
+            decode_load_fragment(b, from + n * PROMPT_KEY_BYTES + p * 64);
 #pragma unroll
             for (uint32_t k = 0; k < 2; k++)
                 mma_m16n8k16_bf16(s[n], x.query[p][k][0], x.query[p][k][1], x.query[p][k][2], x.query[p][k][3], b[2 * k], b[2 * k + 1]);
@@ -49,7 +50,7 @@ DEVICE void prompt_softmax(const Prompter &self, PromptAttention &x, uint32_t fi
     for (uint32_t n = 0; n < 8; n++)
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
-            if (first + n * 8 + self.lane % 4 * 2 + i % 2 > x.position[i / 2]) s[n][i] = -INFINITY;
+            if (first + (self.lane % 4 * 2 + i % 2) * PROMPT_RUN + n > x.position[i / 2]) s[n][i] = -INFINITY;
             largest[i / 2] = fmaxf(largest[i / 2], s[n][i]);
         }
 #pragma unroll
@@ -71,7 +72,7 @@ DEVICE void prompt_softmax(const Prompter &self, PromptAttention &x, uint32_t fi
         for (uint32_t i = 0; i < 4; i++) x.weight[i / 2] += s[n][i] = ex2_approx(s[n][i] - largest[i / 2]);
 }
 DEVICE void prompt_values(const Prompter &self, PromptAttention &x, uint32_t values, const float (&s)[8][4]) {
-    const uint32_t from = values + self.lane % 16 * PROMPT_VALUE_PITCH + self.lane / 16 * 16;
+    const uint32_t from = values + self.lane % 8 * PROMPT_VALUE_PITCH + self.lane / 8 % 2 * PROMPT_KEY_BYTES + self.lane / 16 * 16;
 #pragma unroll
     for (uint32_t k = 0; k < 4; k++) {
         uint32_t p[4];
@@ -80,7 +81,7 @@ DEVICE void prompt_values(const Prompter &self, PromptAttention &x, uint32_t val
 #pragma unroll
         for (uint32_t n = 0; n < 16; n += 2) {
             uint32_t b[4];
-            ldmatrix_x4_transposed(from + k * 16 * PROMPT_VALUE_PITCH + n * 16, b[0], b[1], b[2], b[3]);
+            ldmatrix_x4_transposed(from + k * 2 * PROMPT_KEY_BYTES + n * 16, b[0], b[1], b[2], b[3]);
             mma_m16n8k16_bf16(x.sum[n], p[0], p[1], p[2], p[3], b[0], b[1]);
             mma_m16n8k16_bf16(x.sum[n + 1], p[0], p[1], p[2], p[3], b[2], b[3]);
         }
@@ -88,18 +89,22 @@ DEVICE void prompt_values(const Prompter &self, PromptAttention &x, uint32_t val
 }
 DEVICE void prompt_write_attended(const Prompter &self, const PromptTile &tile, PromptAttention &x) {
     const mgv__decode_product &next = self.d.product[MGV__PRODUCT_OUT];
+    const uint32_t row = self.warp * 16 + self.lane / 4;
+    float scale[2];
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
-        const uint32_t row = self.warp * 16 + self.lane / 4 + r * 8;
         float weight = x.weight[r] + shfl_bfly_f32(x.weight[r], 1);
         weight += shfl_bfly_f32(weight, 2);
-        const float scale = 1 / weight;
+        scale[r] = 1 / weight;
+    }
 #pragma unroll
-        for (uint32_t n = 0; n < 16; n++) {
-            const uint32_t pair = cvt_rn_bf16x2(x.sum[n][2 * r] * scale, x.sum[n][2 * r + 1] * scale);
-            const uint32_t column = tile.unit * MGV__DECODE_HEAD_DIM + n * 8 + self.lane % 4 * 2;
-            if (row < tile.live) st_global_u32(self.a.attended + prompt_place(next, tile.block, row, column), pair);
-        }
+    for (uint32_t n = 0; n < 16; n++) {
+        const uint32_t column = tile.unit * MGV__DECODE_HEAD_DIM + n * 8 + self.lane % 4 * 2;
+        uint16_t *const to = self.a.attended + prompt_place(next, tile.block, row, column);
+#pragma unroll
+        for (uint32_t r = 0; r < 2; r++)
+            if (row + r * 8 < tile.live)
+                st_global_u32(to + r * PROMPT_NEXT_ROWS, cvt_rn_bf16x2(x.sum[n][2 * r] * scale[r], x.sum[n][2 * r + 1] * scale[r]));
     }
 }
 
