@@ -51,6 +51,13 @@ static void an_output_has_as_long_a_name_as_the_system_takes(void **state) {
     assert_int_equal(partial_files(), 0);
 }
 
+/* What tells this machine from others in the name of a file that is being written. */
+static const char *this_machine(void) {
+    static char text[64];
+    text[read_all("/proc/sys/kernel/random/boot_id", text, 37)] = 0;
+    return text;
+}
+
 /* What another program of the same number has left there when it was killed is not ours, and no reason to fail. */
 static void a_partial_file_of_somebody_else_stays(void **state) {
     char text[16];
@@ -58,8 +65,8 @@ static void a_partial_file_of_somebody_else_stays(void **state) {
     pid_t pid = fork();
     (void)state;
     if (pid == 0) {
-        char *arguments[] = {program, "embed", "--model", MODEL, "-o", (char *)in_scratch("beside.npy"), (char *)own[0], NULL}, name[64];
-        snprintf(name, sizeof name, "megavit.%ld.0.partial", (long)getpid());
+        char *arguments[] = {program, "embed", "--model", MODEL, "-o", (char *)in_scratch("beside.npy"), (char *)own[0], NULL}, name[128];
+        snprintf(name, sizeof name, "megavit.%s.%ld.0.partial", this_machine(), (long)getpid());
         write_all(in_scratch(name), "theirs", 6);
         write_all(in_scratch("their_name"), name, strlen(name));
         child(arguments, NULL);
@@ -68,7 +75,7 @@ static void a_partial_file_of_somebody_else_stays(void **state) {
     assert_int_equal(status, 0);
     assert_true(exists(in_scratch("beside.npy")));
     {
-        char name[64];
+        char name[128];
         read_all(in_scratch("their_name"), name, sizeof name);
         read_all(in_scratch(name), text, sizeof text);
         assert_string_equal(text, "theirs");
@@ -85,30 +92,45 @@ static long ended_process(void) {
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return (long)pid;
 }
+/* Names that resemble those of what it has left; without a machine: this one. */
+static const struct {
+    const char *start, *machine, *process, *end;
+} others[] = {
+    {"megavit.", NULL, "%ld", ".0.partial.npy"}, {"megavit.", NULL, "+%ld", ".0.partial"},
+    {"megavit.", NULL, "%ld", ".00.partial"},    {"megavit.", NULL, "%ld", ".-1.partial"},
+    {"megavit.", NULL, "%ld", ".0.partia"},      {"megavit.", NULL, "4294967296%09ld", ".0.partial"},
+    {"xmegavit.", NULL, "%ld", ".0.partial"},    {"megavit.", NULL, "%ld", ".partial"},
+    {"megavit.", "", "%ld", ".0.partial"},       {"megavit.", "01234567-89ab-cdef-0123-456789abcdef", "%ld", ".0.partial"},
+};
+enum { OTHERS = sizeof others / sizeof others[0] };
+static const char *name_of_others(size_t i, long process) {
+    static char name[128];
+    char number[64];
+    snprintf(number, sizeof number, others[i].process, process);
+    snprintf(name, sizeof name, "%s%s.%s%s", others[i].start, others[i].machine ? others[i].machine : this_machine(), number,
+             others[i].end);
+    return name;
+}
+
 /* What such a process has left goes when the next output is written beside it; a file that somebody writes, whatever number it has, one
-   that is new and empty, one of another name, a folder and a link stay. */
+   that is new and empty, one of another name or another machine, a folder and a link stay. */
 static void what_the_killed_have_left_goes(void **state) {
-    static const char *const others[] = {"megavit.%ld.0.partial.npy", "megavit.+%ld.0.partial", "megavit.%ld.00.partial",
-                                         "xmegavit.%ld.0.partial", "megavit.%ld.partial"};
     const long process = ended_process(), of_locked = ended_process();
-    char name[64], theirs[(sizeof others / sizeof others[0])][64];
+    char name[128];
     struct flock lock;
     int descriptor;
     size_t i;
     (void)state;
     for (i = 0; i < 3; i++) { /* 2: still empty */
-        snprintf(name, sizeof name, "megavit.%ld.%zu.partial", process, i);
+        snprintf(name, sizeof name, "megavit.%s.%ld.%zu.partial", this_machine(), process, i);
         write_all(in_scratch(name), "half of it", i < 2 ? 10 : 0);
     }
-    for (i = 0; i < (sizeof others / sizeof others[0]); i++) {
-        snprintf(theirs[i], sizeof theirs[i], others[i], process);
-        write_all(in_scratch(theirs[i]), "theirs", 6);
-    }
-    snprintf(name, sizeof name, "megavit.%ld.3.partial", process);
+    for (i = 0; i < OTHERS; i++) write_all(in_scratch(name_of_others(i, process)), "theirs", 6);
+    snprintf(name, sizeof name, "megavit.%s.%ld.3.partial", this_machine(), process);
     assert_int_equal(mkdir(in_scratch(name), 0777), 0);
-    snprintf(name, sizeof name, "megavit.%ld.4.partial", process);
-    point(name, in_scratch(theirs[0]));
-    snprintf(name, sizeof name, "megavit.%ld.0.partial", of_locked);
+    snprintf(name, sizeof name, "megavit.%s.%ld.4.partial", this_machine(), process);
+    point(name, in_scratch(name_of_others(0, process)));
+    snprintf(name, sizeof name, "megavit.%s.%ld.0.partial", this_machine(), of_locked);
     write_all(in_scratch(name), "being written", 13);
     descriptor = open(in_scratch(name), O_RDWR);
     memset(&lock, 0, sizeof lock);
@@ -118,13 +140,11 @@ static void what_the_killed_have_left_goes(void **state) {
     assert_int_equal(run("embed", "--model", MODEL, "-o", in_scratch("after.npy"), own[0]), 0);
     assert_true(exists(in_scratch(name)));
     close(descriptor);
-    for (i = 0; i < (sizeof others / sizeof others[0]); i++) {
-        assert_true(exists(in_scratch(theirs[i])));
-        remove(in_scratch(theirs[i]));
-    }
+    for (i = 0; i < OTHERS; i++)
+        if (remove(in_scratch(name_of_others(i, process))) != 0) fail_msg("%s is gone", name_of_others(i, process));
     for (i = 0; i < 5; i++) {
         struct stat about;
-        snprintf(name, sizeof name, "megavit.%ld.%zu.partial", process, i);
+        snprintf(name, sizeof name, "megavit.%s.%ld.%zu.partial", this_machine(), process, i);
         assert_int_equal(lstat(in_scratch(name), &about) == 0, i >= 2);
         if (i == 2) { /* an hour ago */
             const struct timespec times[2] = {{about.st_mtime - 3600, 0}, {about.st_mtime - 3600, 0}};

@@ -143,18 +143,38 @@ static char *follow_links(const char *name) {
 
 /* ---- what a program that was killed has left ---- */
 
-/* The process in a temporary file's name; 0: it is not such a name. */
-static long writer_of(const char *name) {
-    char canonical[80];
+/* What tells a running kernel from all others, as text: a process's number says nothing on another machine, nor do locks there, which many
+   file systems that machines share keep to each of them. NULL: unknown. */
+enum { MACHINE_TEXT = 40 };
+static const char *this_machine(char text[MACHINE_TEXT]) {
+    FILE *stream = fopen("/proc/sys/kernel/random/boot_id", "r");
+    const int known = stream && fgets(text, MACHINE_TEXT, stream) != NULL;
+    if (stream) fclose(stream);
+    if (!known) return NULL;
+    text[strcspn(text, "\n")] = 0;
+    return strlen(text) == 36 && !strchr(text, '/') ? text : NULL;
+}
+
+/* The name of a temporary file; "": of a machine that does not know itself. */
+enum { TEMPORARY_TEXT = MACHINE_TEXT + 64 };
+static void name_temporary(char name[TEMPORARY_TEXT], const char *machine, long process, int attempt) {
+    snprintf(name, TEMPORARY_TEXT, "megavit.%s.%ld.%d.partial", machine ? machine : "", process, attempt);
+}
+
+/* The process of this machine in such a name; 0: it is not such a name, or of another machine. */
+static long writer_of(const char *name, const char *machine) {
+    char canonical[TEMPORARY_TEXT];
+    const size_t before = sizeof "megavit.." - 1 + strlen(machine);
     long process;
     int attempt;
-    if (sscanf(name, "megavit.%ld.%d.partial", &process, &attempt) != 2 || process <= 0) return 0;
-    snprintf(canonical, sizeof canonical, "megavit.%ld.%d.partial", process, attempt);
+    if (strlen(name) < before || sscanf(name + before, "%9ld.%3d.partial", &process, &attempt) != 2) return 0;
+    if (process <= 0 || attempt < 0) return 0;
+    name_temporary(canonical, machine, process, attempt);
     return strcmp(name, canonical) == 0 ? process : 0;
 }
 
-/* Whoever writes such a file holds a lock on it, which sees a writer on another machine or in another container, too, whose number says
-   nothing here. It takes the lock right behind opening, so an empty file must have been there for a minute. */
+/* Whoever writes such a file holds a lock on it, which sees a writer in another container, too, whose number says nothing here. It takes
+   the lock right behind opening, so an empty file must have been there for a minute. */
 static int lock_whole(int descriptor) {
     struct flock lock;
     memset(&lock, 0, sizeof lock);
@@ -172,15 +192,15 @@ static void remove_if_left(int directory, const char *name) {
     close(descriptor); /* and with it the lock: never a file of this process, whose number is alive */
 }
 /* In the folder that path's first bytes name. */
-static void remove_left_over(const char *path, size_t directory_bytes) {
+static void remove_left_over(const char *path, size_t directory_bytes, const char *machine) {
     const struct dirent *entry;
-    char *directory = directory_bytes ? strdup(path) : strdup("./");
+    char *directory = machine ? strdup(directory_bytes ? path : "./") : NULL;
     DIR *stream;
     if (!directory) return;
     if (directory_bytes) directory[directory_bytes] = 0;
     stream = opendir(directory);
     while (stream && (entry = readdir(stream)) != NULL) {
-        const long process = writer_of(entry->d_name);
+        const long process = writer_of(entry->d_name, machine);
         if (process && kill((pid_t)process, 0) != 0 && errno == ESRCH) remove_if_left(dirfd(stream), entry->d_name);
     }
     if (stream) closedir(stream);
@@ -189,19 +209,21 @@ static void remove_left_over(const char *path, size_t directory_bytes) {
 
 /* Opens the temporary file, whose name is short where the file's is as long as names can be; 0, or errno says why not. */
 static int open_temporary(cli_file *file) {
-    const char *slash;
+    char text[MACHINE_TEXT], name[TEMPORARY_TEXT];
+    const char *slash, *machine = this_machine(text);
     size_t room, directory;
     int descriptor = -1;
     file->path = follow_links(file->name);
     if (!file->path) return 0;
     slash = strrchr(file->path, '/');
     directory = slash ? (size_t)(slash + 1 - file->path) : 0;
-    room = directory + sizeof "megavit..0000.partial" + 3 * sizeof(long);
+    room = directory + sizeof name;
     file->temporary = malloc(room);
     if (!file->temporary) return 0;
-    remove_left_over(file->path, directory);
+    remove_left_over(file->path, directory, machine);
     for (int attempt = 0; attempt < 1000 && descriptor < 0; attempt++) { /* a name that somebody left there is not ours */
-        snprintf(file->temporary, room, "%.*smegavit.%ld.%d.partial", (int)directory, file->path, (long)getpid(), attempt);
+        name_temporary(name, machine, (long)getpid(), attempt);
+        snprintf(file->temporary, room, "%.*s%s", (int)directory, file->path, name);
         descriptor = open_watched(file->temporary);
         if (descriptor < 0 && errno != EEXIST) break;
     }
