@@ -658,14 +658,14 @@ typedef struct mgv_schedule_info {
     uint32_t shared_count, role_count;
     uint32_t shared_bytes, shared_limit;
     uint32_t registers, register_limit;
-    double nominal_flops;                             /* of the model, as mgv_model_info counts them */
+    double nominal_flops;                             /* of the model, as mgv_model_info counts them; 0: pictures of any size */
     double clock_hz, matrix_flops, l2_bandwidth, memory_bandwidth, handoff_us; /* what is assumed, for the multiprocessors used */
     double joules_a_flop, watts;        /* assumed, too: of products with their padding, all else shared out over them; the card's limit */
     double matrix_us, l2_us, memory_us; /* bounds: products; bytes from L2; weights, pixels and results once from memory */
     double chain_us;                    /* bound: operations that follow each other */
     double floor_us;                    /* the longest of the first three, plus the chain */
     double tiles_us;                    /* all tiles, each as soon as its rows and its cluster allow */
-    double power_us;                    /* bound: the energy of all tiles' products, at the card's limit */
+    double power_us;                    /* the energy of all tiles' products at the clock where it was measured, over the card's limit */
     double us;                          /* predicted: all tiles, at the clock that the card's limit leaves */
     const mgv_schedule_part *tensor;    /* [tensor_count] Blackwell: columns of tensor memory that a product's tiles take */
     uint32_t tensor_count, tensor_columns, tensor_limit;

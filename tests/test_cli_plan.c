@@ -158,9 +158,34 @@ static void plan_of_clusters(void **state) {
     assert_null(strstr(said_out, "clusters of CTAs, by count")); /* Hopper's are what they are */
 }
 
+/* FLOPs of the model are those of its operations, of pictures of any size, too; of a pooling head it speaks where there is one. */
+static void plan_says_flops_of_the_model(void **state) {
+    static const struct {
+        const char *model;
+        int pools;
+    } cases[] = {{MODEL, 1}, {VARIABLE_MODEL, 0}, {"tests/golden/dinov2_saved", 0}, {"tests/golden/clip_saved", 0}};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        const char *at, *line;
+        double whole, of_kernel, of_model;
+        assert_int_equal(run("plan", "--model", cases[i].model, "--size", "96x128", "--batch", "3", "--backend", "cuda"), 0);
+        at = strstr(said_out, " operations, ");
+        assert_non_null(at);
+        assert_int_equal(sscanf(at, " operations, %lf GFLOP", &whole), 1);
+        for (line = strstr(said_out, " GFLOP of the model's "); line && line[-1] != '\n'; line--) continue;
+        assert_non_null(line);
+        assert_int_equal(sscanf(line, "%lf GFLOP of the model's %lf", &of_kernel, &of_model), 2);
+        if (!(whole > 0 && of_model == whole)) fail_msg("%s: %g of %g GFLOP", cases[i].model, of_model, whole);
+        if ((strstr(line, "keys and values of the pooling head") != NULL) != cases[i].pools) fail_msg("%s: %.200s", cases[i].model, line);
+        assert_null(strstr(said_out, "the longer of all tiles' time")); /* power slows the clock: neither of the two alone */
+        assert_said("at the clock that the card's limit leaves");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plan_of_texts), cmocka_unit_test(plans_of_texts_that_cannot_be),
                                        cmocka_unit_test(plan_of_a_million), cmocka_unit_test(plan_of_clusters),
-                                       cmocka_unit_test(plans_of_machines)};
+                                       cmocka_unit_test(plans_of_machines), cmocka_unit_test(plan_says_flops_of_the_model)};
     return cmocka_run_group_tests_name("plans of texts and of Blackwell", tests, set_up_model, tear_down_model);
 }

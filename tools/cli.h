@@ -103,8 +103,8 @@ extern const cli_command cli_embed, cli_preprocess, cli_inspect, cli_search, cli
 /* Whether there is one for so many pictures and multiprocessors (0: those of an H200). A model that the kernel does not run is an error
    only where `required`; a number that makes no sense always is. CLI_DONE, or the exit code after saying why. */
 int cli_check_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc, int required);
-/* Prints it, or one line that says why there is none. */
-int cli_print_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc);
+/* Prints it, or one line that says why there is none. model_flops: of all operations, for these pictures. */
+int cli_print_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc, double model_flops);
 /* How a language model would append ids to sessions. */
 int cli_print_decode_schedule(const mgv_model *model, const char *name, const mgv_decode_desc *desc);
 

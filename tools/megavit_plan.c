@@ -123,7 +123,7 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
     }
     free(list.ops);
     if (status == CLI_DONE && options->backend != MGV_BACKEND_CPU)
-        status = cli_print_schedule(model, directory, schedule);
+        status = cli_print_schedule(model, directory, schedule, list.flops);
     return status;
 }
 

@@ -76,29 +76,31 @@ static void print_times(const mgv_schedule_op *ops, uint32_t count, const mgv_sc
     }
 }
 
-static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *info, uint32_t batch) {
+static void print_summary(const mgv_schedule_op *ops, const mgv_schedule_info *info, uint32_t batch, double model_flops) {
     double flops = 0, l2 = 0, memory = 0, plain_l2 = 0, plain_memory = 0;
+    int pools = 0;
     for (uint32_t i = 0; i < info->op_count; i++) {
+        pools |= strcmp(ops[i].kind, "pool") == 0;
         flops += ops[i].flops;
         l2 += (double)ops[i].l2_bytes;
         memory += (double)ops[i].memory_bytes;
         plain_l2 += (double)ops[i].plain_l2_bytes;
         plain_memory += (double)ops[i].plain_memory_bytes;
     }
-    printf("\n%.5g GFLOP of the model's %.5g: keys and values of the pooling head are never formed\n", flops * 1e-9,
-           info->nominal_flops * 1e-9);
+    printf("\n%.5g GFLOP of the model's %.5g%s\n", flops * 1e-9, model_flops * 1e-9,
+           pools ? ": keys and values of the pooling head are never formed" : "");
     printf("L2 %.2f MB, unfused %.2f; memory %.2f MB, unfused %.2f\n", l2 * 1e-6, plain_l2 * 1e-6, memory * 1e-6, plain_memory * 1e-6);
     printf("bounds: matrix %.1f us, L2 %.1f us, memory %.1f us; %u operations in a chain %.1f us; floor %.1f us\n", info->matrix_us,
            info->l2_us, info->memory_us, (unsigned)(info->chain_us / info->handoff_us + 0.5), info->chain_us, info->floor_us);
     printf("tiles in the order of the list %.1f us; products at %.0f W %.1f us\n", info->tiles_us, info->watts, info->power_us);
     printf("predicted: %.1f us, %.0f pictures a second, %.0f TFLOP/s of the model's FLOPs\n", info->us, batch / info->us * 1e6,
-           info->nominal_flops / info->us * 1e-6);
+           model_flops / info->us * 1e-6);
     printf("The model: a tile takes the longest of its matrix work (%.0f TFLOP/s in all), its bytes from L2 and its share of those from\n"
            "memory (%.2f TB/s), then its start and end, at %.2f GHz. It begins when its cluster, which takes tiles in turn or, where\n"
            "there are many, as they are dealt, is done with the one before, and %.1f us behind the last tile that writes its rows.\n"
            "\"Adds\" is from the end of all tiles before to the end of the operation's last; the other columns are the operation's by\n"
-           "itself. Predicted is the longer of all tiles' time and that of their products' energy (%.2f pJ a FLOP) at the card's\n"
-           "limit.\n",
+           "itself. Predicted is all tiles' time at the clock that the card's limit leaves them: products take %.2f pJ a FLOP where\n"
+           "that was measured, and energy goes with the square of the clock.\n",
            info->matrix_flops * 1e-12, info->memory_bandwidth * 1e-12, info->clock_hz * 1e-9, info->handoff_us,
            info->joules_a_flop * 1e12);
     if (info->tensor_count)
@@ -148,7 +150,7 @@ int cli_check_schedule(const mgv_model *model, const char *name, const mgv_sched
     return cli_fail_library(name, result, &error);
 }
 
-int cli_print_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc) {
+int cli_print_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc, double model_flops) {
     mgv_schedule_info info;
     mgv_schedule_op *ops;
     mgv_error error;
@@ -177,7 +179,7 @@ int cli_print_schedule(const mgv_model *model, const char *name, const mgv_sched
             print_budget("columns of tensor memory", info.tensor, info.tensor_count, "", info.tensor_columns, info.tensor_limit);
         print_tiles(ops, info.op_count);
         print_times(ops, info.op_count, &info);
-        print_summary(ops, &info, desc->image_count);
+        print_summary(ops, &info, desc->image_count, model_flops);
         if (info.pairs_us > 0)
             printf("One operation after the other: %.0f us with products of single CTAs, %.0f us with products of pairs, whose attention\n"
                    "is by warps; pairs are taken where they gain a twelfth.\n", info.singles_us, info.pairs_us);
