@@ -631,7 +631,7 @@ typedef struct mgv_schedule_desc {
     uint32_t struct_size;
     uint32_t image_count;     /* 0: 1 */
     uint32_t multiprocessors; /* that the kernel may use; 0: those of an H100 or H200, 132, or of the architecture's largest card */
-    uint32_t schedule_images; /* as in mgv_engine_desc */
+    uint32_t schedule_images; /* as in mgv_engine_desc; pictures of any size: as one of so many times `tokens` tokens does */
     uint32_t tokens;          /* of each picture, for a model whose pictures may be of any size; 0: 1024 */
     const char *architecture; /* as of packed weights; NULL: "sm_90a". What is assumed of the others was never measured */
 } mgv_schedule_desc;
@@ -649,7 +649,7 @@ typedef struct mgv_schedule_info {
     const char *machine;                              /* "Hopper" */
     int32_t untried;                                  /* its kernel has run on a model of the machine only, never on a card */
     uint32_t multiprocessors, clusters, cluster_size; /* one CTA runs on each multiprocessor of a cluster */
-    uint32_t groups, group_images;                    /* pictures that go through all layers together */
+    uint32_t groups, group_images;                    /* pictures, of any size their tokens, that go through all layers together */
     uint32_t tiles;                                   /* of one cluster each */
     uint64_t device_bytes;                            /* everything of the engine on the card */
     uint64_t weight_bytes;                            /* packed */
@@ -15379,6 +15379,7 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
                                       uint32_t op_capacity, mgv_error *error) {
     const uint32_t images = desc->image_count ? desc->image_count : 1, each = desc->tokens ? desc->tokens : 1024;
     const uint64_t units = model->config.image_size == 0 ? (uint64_t)images * each : images;
+    const uint64_t alike = (uint64_t)desc->schedule_images * each; /* tokens, where pictures have any size */
     const mgv__machine *machine = desc->architecture ? mgv__find_machine(desc->architecture, error) : MGV__MACHINE_DEFAULT;
     const uint32_t sms = !machine || desc->multiprocessors ? desc->multiprocessors : machine->costs.multiprocessors;
     mgv_result result;
@@ -15393,12 +15394,12 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (desc->schedule_images && desc->schedule_images < images)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "schedule_images is %u, less than the %u images of the schedule",
                          (uint64_t)desc->schedule_images, (uint64_t)images);
-    if (units > UINT32_MAX)
-        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count", (uint64_t)images,
-                         (uint64_t)each);
+    if (model->config.image_size == 0 && (units > UINT32_MAX || alike > UINT32_MAX))
+        return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count",
+                         (uint64_t)(desc->schedule_images ? desc->schedule_images : images), (uint64_t)each);
     plan = mgv__plan_make_for(&model->allocator, machine, &model->config, &model->program, (uint32_t)units, images, &result, error);
     if (!plan) return result;
-    plan->schedule_images = plan->varlen ? 0 : desc->schedule_images; /* tokens of an engine's max_tokens are not known here */
+    plan->schedule_images = plan->varlen ? (uint32_t)alike : desc->schedule_images;
     plan->all_mergers = 1;
     plan->keys[MGV__RANGE_FRAME] = each;
     plan->keys[MGV__RANGE_WINDOW] = mgv__plan_window_keys(&model->config, each);

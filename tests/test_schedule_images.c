@@ -81,6 +81,26 @@ static void check_shape(uint32_t side, uint32_t patch, uint32_t hidden, uint32_t
     plan_model_free(&m);
 }
 
+/* What is said of a few tokens is what an engine for more of them does. */
+static void check_asked(const mgv_model *model) {
+    mgv_schedule_desc desc;
+    mgv_schedule_info own, few;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.tokens = 64;
+    if (mgv_model_get_schedule(model, &desc, &own, NULL, 0, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_string_equal(own.regime, "latency");
+    desc.schedule_images = 1;
+    if (mgv_model_get_schedule(model, &desc, &few, NULL, 0, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_string_equal(few.regime, "latency");
+    desc.schedule_images = 64;
+    if (mgv_model_get_schedule(model, &desc, &few, NULL, 0, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_string_equal(few.regime, "throughput");
+    desc.schedule_images = UINT32_MAX / 64 + 1;
+    assert_int_equal(mgv_model_get_schedule(model, &desc, &few, NULL, 0, &error), MGV_ERROR_CAPACITY);
+    assert_non_null(strstr(error.message, "67108864 images of 64 tokens are more than an engine can count"));
+}
+
 /* A tower of pictures of any size, whose plan counts tokens: of Qwen3-VL's 2B. */
 static void test_any_size(void **state) {
     static const uint32_t tokens[] = {4, 64, 256, 260, 1024, 2004, 4096};
@@ -117,6 +137,7 @@ static void test_any_size(void **state) {
     }
     assert_true(others > 0);
     mgv__plan_free(&m.model.allocator, whole);
+    check_asked(&m.model);
     plan_model_free(&m);
 }
 

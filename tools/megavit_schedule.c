@@ -152,9 +152,11 @@ int cli_check_schedule(const mgv_model *model, const char *name, const mgv_sched
 
 int cli_print_schedule(const mgv_model *model, const char *name, const mgv_schedule_desc *desc, double model_flops) {
     mgv_schedule_info info;
+    mgv_model_info about;
     mgv_schedule_op *ops;
     mgv_error error;
     mgv_result result = mgv_model_get_schedule(model, desc, &info, NULL, 0, &error);
+    mgv_model_get_info(model, &about);
     if (result != MGV_OK) {
         printf("\nno GPU schedule: %s\n", error.message);
         return CLI_DONE;
@@ -165,12 +167,13 @@ int cli_print_schedule(const mgv_model *model, const char *name, const mgv_sched
     if (result == MGV_OK) {
         const char *precision = desc->architecture ? strchr(desc->architecture, ' ') : NULL;
         printf("\nGPU schedule (%s, %s%s), %s regime: %u multiprocessors in %u clusters of %u,\n"
-               "%u group%s of up to %u pictures, %u tiles, %.2f MB of packed weights, %.2f MB on the card,\n"
+               "%u group%s of up to %u %s, %u tiles, %.2f MB of packed weights, %.2f MB on the card,\n"
                "kernel %s\n\n",
                info.machine, precision ? precision + 1 : "bf16",
                info.untried ? "; predicted from data sheets: the kernel has run on a model of the machine and on no card" : "",
                info.regime, info.multiprocessors, info.clusters, info.cluster_size, info.groups, info.groups == 1 ? "" : "s",
-               info.group_images, info.tiles, (double)info.weight_bytes * 1e-6, (double)info.device_bytes * 1e-6,
+               info.group_images, about.image_size ? "pictures" : "tokens", info.tiles,
+               (double)info.weight_bytes * 1e-6, (double)info.device_bytes * 1e-6,
                info.kernel);
         print_budget("shared memory of a multiprocessor", info.shared, info.shared_count, "bytes", info.shared_bytes,
                      info.shared_limit);
