@@ -449,6 +449,22 @@ build/fuzz/%: tests/fuzz/%.c
 	@mkdir -p $(@D)
 	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L -fsanitize=fuzzer $(SANITIZE) $(WARNINGS) -Wno-unused-function $(CUDA_CFLAGS) $(FUZZ_CFLAGS) -I. -MMD -MP $(filter %.c %.o,$^) -o $@ $(LIBS)
 build/fuzz/fuzz_api: CUDA_CFLAGS := -isystem tests/machine/include
+
+# As tests do, fuzzers share compiled implementations, one with texts and one without; those of other macros and of other flags have their own.
+FUZZ_SOURCES := $(FUZZERS:%=tests/fuzz/%.c)
+fuzz_defining = $(shell grep -lE '^\#define MEGAVIT_($(1))$$' /dev/null $(FUZZ_SOURCES))
+FUZZ_SHARING := $(filter-out $(call fuzz_defining,CUDA|PLAN) tests/fuzz/fuzz_pixels.c,$(call fuzz_defining,IMPLEMENTATION))
+define fuzz_share
+$(2:tests/fuzz/%.c=build/fuzz/%): build/fuzz/whole/$(1).o build/declared/megavit.h
+$(2:tests/fuzz/%.c=build/fuzz/%): private FUZZ_CFLAGS := -Ibuild/declared
+endef
+$(eval $(call fuzz_share,plain,$(filter-out $(call fuzz_defining,TEXT),$(FUZZ_SHARING))))
+$(eval $(call fuzz_share,text,$(filter $(call fuzz_defining,TEXT),$(FUZZ_SHARING))))
+build/fuzz/whole/text.o: private FUZZ_CFLAGS := -DMEGAVIT_TEXT
+build/fuzz/whole/%.o: build/whole/megavit.h
+	@mkdir -p $(@D)
+	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L $(SANITIZE) -fsanitize=fuzzer-no-link $(WARNINGS) -Wno-unused-function $(CUDA_CFLAGS) $(FUZZ_CFLAGS) -DMEGAVIT_IMPLEMENTATION -MMD -MP -c -x c $< -o $@
+
 # Their bytes are choices and not what is compared with anything: comparisons are not looked at.
 build/fuzz/fuzz_api build/fuzz/fuzz_extremes build/fuzz/fuzz_pixels: SANITIZE += -fno-sanitize-coverage=trace-cmp
 
@@ -578,4 +594,4 @@ uninstall:
 clean:
 	rm -rf build
 
--include $(wildcard $(BUILD)/*.d $(BUILD)/*/*.d build/fuzz/*.d)
+-include $(wildcard $(BUILD)/*.d $(BUILD)/*/*.d build/fuzz/*.d build/fuzz/*/*.d)
