@@ -16,8 +16,8 @@ static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, THROUGHPUT = 
 static const double BF16_ERROR = 0.02, MX_ERROR = 0.0104, MEDIAN_ERROR = 1e-4;
 
 /* Under every seed and for every number of CTAs: no report, no larger error, the same bits; then as many seeds in which order alone is
-   looked at. */
-static void test_shape(const char *name, const MicroShape &shape, unsigned seeds, unsigned protocol_seeds) {
+   looked at. first_seed: of the largest number of CTAs, but for these. */
+static void test_shape(const char *name, const MicroShape &shape, unsigned seeds, unsigned protocol_seeds, uint64_t first_seed = 0) {
     const double most = shape.precision ? MX_ERROR : BF16_ERROR, most_of_median = shape.precision ? MEDIAN_ERROR : BF16_ERROR;
     std::string why, plan;
     std::vector<float> first;
@@ -28,9 +28,9 @@ static void test_shape(const char *name, const MicroShape &shape, unsigned seeds
         MicroEncoder *encoder = micro_open(now, &why);
         if (!encoder) break;
         const bool last = clusters == shape.clusters;
-        for (uint64_t seed = 0; seed < (last ? seeds + protocol_seeds : 1) && why.empty(); seed++) {
-            const bool protocol = seed >= seeds && last;
-            machine::Options options = options_of(seed + clusters * 100, protocol);
+        for (uint64_t i = 0; i < (last ? seeds + protocol_seeds : 1) && why.empty(); i++) {
+            const bool protocol = i >= seeds && last;
+            machine::Options options = options_of((last ? first_seed : 0) + i + clusters * 100, protocol);
             options.hardware_sums = false;
             const MicroRun run = micro_run(encoder, options, 0);
             (protocol ? protocol_runs : arithmetic_runs)++;
@@ -50,6 +50,20 @@ static void test_shape(const char *name, const MicroShape &shape, unsigned seeds
     }
     ok(why.empty(), std::string("Blackwell's encoder, ") + name + ", " + plan + ": no report, the same bits under all seeds and grids, relative error " +
                         std::to_string(error) + ", of a row in the middle " + std::to_string(median), why);
+}
+
+/* Order alone, under `count` seeds from `first` on. Pairs: rows of both CTAs in a product's tile; by one cluster, three tiles of fc1 follow
+   each other, so that products into either accumulator start while the other one is read, and the third's wait for the first one's
+   readers; K of fc2 is longer than the ring of stages. By two, pairs wait for each other. */
+static void test_orders(const std::string &part, const MicroShape &single, unsigned count, uint64_t first) {
+    if (part == "order" || part == "order-mxfp8") test_shape("in MXFP8, order alone", single, 1, count, first);
+    MicroShape pairs = {80, 8, 128, 768, 2, 2, 2, 2, 1, 1, NO_POLL_LIMIT, PAIRS};
+    for (; pairs.precision < 2; pairs.precision++) {
+        const std::string name = pairs.precision ? "order-pairs-mxfp8" : "order-pairs";
+        if (part != "order" && part != name) continue;
+        for (pairs.clusters = 1; pairs.clusters <= 2; pairs.clusters++)
+            test_shape(pairs.precision ? "pairs in MXFP8, order alone" : "pairs, order alone", pairs, 1, count / 2, first);
+    }
 }
 
 /* Operation by operation, each on what the kernel had: `megavit validate` finds nothing wrong, so that every value is the CPU's or its
@@ -281,6 +295,6 @@ int main(int argc, char **argv) {
     small.clusters = 2;
     if (part.empty() || part == "lost-mx") test_losses(", MXFP8", small);
     small.poll_limit = NO_POLL_LIMIT;
-    if (part == "order") test_shape("in MXFP8, order alone", small, 1, argc > 2 ? (unsigned)atoi(argv[2]) : 500);
+    test_orders(part, small, argc > 2 ? (unsigned)atoi(argv[2]) : 500, argc > 3 ? (uint64_t)atoll(argv[3]) : 0);
     return finish("Blackwell's encoder");
 }
