@@ -339,8 +339,8 @@ int cli_check_output(const char *output, const char *model, const char *packed, 
 
 /* A file that appears under its name only when it is whole; one that it replaces gives it its mode. */
 typedef struct cli_file cli_file;
-/* name NULL, "-", or of what standard output is: standard output. A symbolic link stays one: what it points to is written. Reports a failure
-   and returns NULL. */
+/* name NULL, "-", or of what standard output is: standard output. A symbolic link stays one: what it points to is written. Reports a
+   failure and returns NULL. */
 cli_file *cli_file_create(const char *name);
 FILE *cli_file_stream(cli_file *file);
 /* Whether it will lie somewhere under its name, and is no device, pipe or standard output. */
