@@ -4,7 +4,7 @@
 #include "planted.h"
 #include "tap.h"
 
-static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 1000, THROUGHPUT = 1, PAIRS = 3;
+static const uint32_t NO_POLL_LIMIT = 1u << 30, POLL_LIMIT = 300, THROUGHPUT = 1, PAIRS = 3;
 
 /* How far rows may be off. bf16: its rounding. MXFP8, whose twin on the CPU rounds what the kernel rounds: the order in which K <= 256
    terms are added up moves a sum by about 2 sqrt(K) 2^-24 of itself, and two E4M3 numbers are a sixteenth apart at least, so one number in

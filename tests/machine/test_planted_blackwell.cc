@@ -12,9 +12,10 @@
 static int fault; /* 0: none */
 extern "C" int planted(int number) { return number == fault; }
 
-/* Several tiles of a kind for each cluster, of eight stages in bf16 and four in MXFP8: as many as the ring has, and more. */
+/* Rows of both CTAs; several tiles of a kind for their cluster, of eight stages in bf16 and four in MXFP8: as many as the ring has, and
+   more. */
 static MicroShape shape_of(bool mx, bool pairs) {
-    MicroShape shape = {32, 8, 512, 512, 1, 34, 34, 34, 1, 1, 1000, pairs ? 3u : 1u};
+    MicroShape shape = {32, 8, 512, 512, 1, 9, 9, 9, 1, 1, 1000, pairs ? 3u : 1u};
     shape.precision = mx;
     shape.head = false;
     shape.rows = true;
