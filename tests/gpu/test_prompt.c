@@ -268,7 +268,7 @@ static void picture_timing(const mgv_model *model, const char *kernels, const mg
 static void fill_cache(const side *gpu, uint32_t vocabulary) {
     enum { LAST = 10 };
     float *prompt = (float *)malloc(vocabulary * sizeof *prompt);
-    char line[400];
+    char line[600];
     mgv_error error;
     double distance;
     uint32_t i;
