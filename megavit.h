@@ -170,7 +170,8 @@
        was made for the same number, whatever its max_images. What it costs: few pictures take longer than with a schedule of their own,
        of SigLIP2-base with schedule_images 64 by the model of >>schedule (megavit plan --schedule-images 64) one 667 us instead of 312, 8
        821 instead of 621, 32 1% more; the full number takes what it always does. Where pictures have any size their tokens in sum
-       choose the schedule, and with schedule_images every encode calculates as one of max_tokens does. The CPU has nothing to choose. Other
+       choose the schedule, under a pooling head with their number (up to eight, up to 48, more), and with schedule_images every encode
+       calculates as one of max_tokens does. The CPU has nothing to choose. Other
        instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound. Resizing and normalising give the same
        bits everywhere, those of Pillow or torchvision (with Lanczos's filter where the C library's sin is right to the last bit).
 
@@ -1232,7 +1233,7 @@ MEGAVIT_API mgv_result mgv_session_restore(mgv_session *session, const void *fil
 #define MEGAVIT_KERNEL_STRUCTS
 
 /* Of the structs below and of the meaning of their fields. Host and kernels refuse each other when it differs. */
-#define MGV__KERNEL_VERSION 38u
+#define MGV__KERNEL_VERSION 39u
 
 /* Tile shapes and the shared-memory budget of the sm_90a kernel, in elements and bytes. */
 enum {
@@ -1397,6 +1398,9 @@ enum {
                                    MGV__KIND(ATTENTION) | MGV__KIND(ATTENTION_ONLINE) | MGV__KIND(TOWER))
 #define MGV__KINDS_LATENCY_TOWER (MGV__KINDS_LATENCY_PRODUCTS | MGV__KIND(ROWS) | MGV__KIND(ATTENTION_RANGES) | \
                                   MGV__KIND(PATCHES_OF_TOKENS) | MGV__KIND(MERGE) | MGV__KIND(TOWER))
+/* All of these, and sums of the pooling head for any number of tokens; the same of wide heads. */
+#define MGV__KINDS_LATENCY_ALL (MGV__KINDS_LATENCY_ANY | MGV__KINDS_LATENCY_TURNED | MGV__KINDS_LATENCY_TOWER | MGV__KIND(POOL_SUMS))
+#define MGV__KINDS_LATENCY_WIDE ((MGV__KINDS_LATENCY_ALL & ~(MGV__KIND(ATTENTION) | MGV__KIND(POOL_HEADS))) | MGV__KIND(WIDE_HEADS))
 
 /* What a GEMM does with its accumulators, in this order. */
 enum {
@@ -1414,7 +1418,7 @@ enum {
     MGV__KERNEL_ACTIVATION = MGV__KERNEL_GELU_TANH | MGV__KERNEL_RARE_ACTIVATION,
     MGV__KERNEL_HALF = 65536,   /* rows and weights are f16 instead of bf16, and what is stored and not float32: the pooling head's products
                                    (mgv__plan_is_half) */
-    MGV__KERNEL_RAGGED = 131072, /* STATS: rows end within 64 columns, which only the kernel of all kinds of tiles counts right */
+    MGV__KERNEL_RAGGED = 131072, /* STATS: rows end within 64 columns, which only the kernels of all shapes count right */
     MGV__KERNEL_EPILOGUE = MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_TABLE | MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS |
                            MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_HALF | MGV__KERNEL_RAGGED,
     /* What only the kernel of towers has code for. */
@@ -1488,6 +1492,7 @@ typedef struct mgv__kernel_pool {        /* POOL, POOL_SUMS */
     uint32_t blocks;            /* of 64 columns of the tokens */
     uint32_t gamma;             /* of the norm; its beta follows */
     uint32_t column_sums;       /* POOL: sums of the scoring vectors */
+    uint32_t target;            /* latency regime */
 } mgv__kernel_pool;
 typedef struct mgv__kernel_pool_few {    /* POOL_TOKENS, POOL_JOIN, POOL_HEADS */
     uint32_t source, target;
@@ -1655,9 +1660,9 @@ MGV__SHARED uint32_t mgv__mx_column_sums(uint32_t columns) { return mgv__ceil_di
 
 /* Attention takes keys in blocks, with online softmax: where they do not all fit, and where heads have not 64 columns. */
 MGV__SHARED uint32_t mgv__attends_online(uint32_t tokens, uint32_t head_dim) { return tokens > MGV__MAX_KEYS || head_dim != 64; }
-/* The pooling head does so where tokens are too many or rows have no block of columns a math group. */
-MGV__SHARED uint32_t mgv__pools_online(uint32_t tokens, uint32_t width) {
-    return tokens > MGV__MAX_KEYS || mgv__ceil_div(width, 64) < MGV__MATH_GROUPS;
+/* The pooling head does so where tokens or heads are too many, rows have no block of columns a math group or end within one. */
+MGV__SHARED uint32_t mgv__pools_online(uint32_t tokens, uint32_t width, uint32_t heads) {
+    return tokens > MGV__MAX_KEYS || heads > (uint32_t)MGV__POOL_TOKENS_HEADS || width < 64 * (uint32_t)MGV__MATH_GROUPS || width % 64;
 }
 
 /* Keys that attention and the pooling head hold at once: these, or as many as there can be. */
@@ -10704,7 +10709,7 @@ static void mgv__cpu_pool_values(const mgv__cpu_job *job, const mgv__cpu_pool_sc
    are below the largest score of the tokens so far, MGV__ONLINE_KEYS at a time, or, where all are taken at once, below the next whole
    number, so that it is the same weight whichever tokens that is the largest score of. */
 static int mgv__cpu_pools_online(const mgv__cpu_job *job) {
-    return (int)mgv__pools_online(job->run->geometry->grid.tokens, job->op->inner);
+    return (int)mgv__pools_online(job->run->geometry->grid.tokens, job->op->inner, job->op->heads);
 }
 static void mgv__cpu_pool_vector(const mgv__cpu_job *job, const mgv__cpu_pool_scratch *s, uint32_t head) {
     uint16_t u[MGV__KERNEL_MAX_WIDTH];
@@ -11551,7 +11556,7 @@ typedef struct mgv__machine {
     int32_t untried;           /* no card has ever run its kernels, only the machine model: nobody gets them who does not ask */
     mgv_precision precision;   /* in which the layers' products are calculated */
 } mgv__machine;
-enum { MGV__MACHINE_KERNELS = 12 /* at most */ };
+enum { MGV__MACHINE_KERNELS = 16 /* at most */ };
 
 /* Token, layer and DeepStack outputs of an encode, in the order of mgv__kernel_arguments.outputs. */
 enum { MGV__ROWS_TOKENS_OUTPUT = -1, MGV__ROWS_DEEPSTACK_OUTPUT = -2, MGV__ROWS_EMBEDS_OUTPUT = INT16_MIN };
@@ -11651,10 +11656,18 @@ enum {
     MGV__PLAN_SPLIT_NARROW_MOST = 66, MGV__PLAN_SPLIT_MOST = 148
 };
 
+static int mgv__plan_pools_online(const mgv__plan *plan) {
+    return plan->pools && (plan->varlen || mgv__pools_online(plan->tokens, plan->width, plan->heads));
+}
+/* Rows end within a block of 64 columns. Most tiles need not know: what lies behind is zero where it is loaded and cut off where it is
+   stored. */
+static int mgv__plan_is_ragged(const mgv__plan *plan) { return plan->width % 64 != 0; }
+
 /* Rows of a CTA's matrix tile, and of a counter. In the latency regime those with which an image's tokens fill their tiles best. */
 static uint32_t mgv__plan_latency_rows(const mgv__plan *plan) {
     const uint32_t few = MGV__LATENCY_SHORT_ROWS, many = MGV__LATENCY_MAX_ROWS, tokens = plan->tokens;
-    if (plan->varlen || plan->needs_tower) return many;
+    if (plan->varlen || plan->needs_tower || mgv__is_wide_head(plan->head_dim) || mgv__plan_pools_online(plan) || mgv__plan_is_ragged(plan))
+        return many;
     return mgv__ceil_div(tokens, few) * few <= mgv__ceil_div(tokens, many) * many ? few : many;
 }
 static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
@@ -11662,14 +11675,11 @@ static uint32_t mgv__plan_row_tile(const mgv__plan *plan) {
     return rows ? rows : mgv__plan_latency_rows(plan);
 }
 
-/* Rows end within a block of 64 columns. Most tiles need not know: what lies behind is zero where it is loaded and cut off where it is
-   stored. Those of few images take whole blocks only. */
-static int mgv__plan_is_ragged(const mgv__plan *plan) { return plan->width % 64 != 0; }
-
-/* Whether a kernel is made for pictures of this size. */
+/* Whether a kernel is made for pictures of this size, and for heads of this width. */
 static int mgv__plan_suits_kernel(const mgv__plan *plan, uint32_t kernel) {
     const mgv__kernel_entry *k = &plan->machine->kernels[kernel];
-    return !k->rows || k->rows == mgv__plan_latency_rows(plan);
+    return (!k->rows || k->rows == mgv__plan_latency_rows(plan)) &&
+           mgv__is_of(k->kinds, MGV__KERNEL_WIDE_HEADS) == mgv__is_wide_head(plan->head_dim);
 }
 /* The first kernel of a regime that is, and has code for these kinds of tiles; the machine's kernel_count: none has. */
 static uint32_t mgv__plan_kernel_for(const mgv__plan *plan, uint32_t regime, uint32_t kinds) {
@@ -11688,7 +11698,8 @@ static uint32_t mgv__plan_kernel(const mgv__plan *plan) {
     if (kinds & MGV__KIND(GEMM_256)) kinds |= MGV__KIND(GEMM_128); /* as narrow_last_tile in kernels/sm_90a/tiles.cuh */
     if (plan->needs_tower) kinds |= MGV__KIND(TOWER);
     if (mgv__is_wide_head(plan->head_dim)) kinds |= MGV__KIND(WIDE_HEADS);
-    if (plan->activations & MGV__KERNEL_RARE_ACTIVATION || mgv__plan_is_ragged(plan)) kinds |= MGV__KIND(ROWS); /* as who has these, too, */
+    if (mgv__plan_is_ragged(plan)) kinds |= MGV__KIND(POOL_SUMS); /* as who has these, too; */
+    if (plan->activations & MGV__KERNEL_RARE_ACTIVATION) kinds |= MGV__KIND(ROWS); /* as who has those, */
     for (i = 0; i < plan->op_count; i++) /* and tiles of f16 */
         if (plan->ops[i].kernel.flags & MGV__KERNEL_HALF && mgv__tile_columns(plan->ops[i].kernel.kind)) kinds |= MGV__KIND(ROWS);
     return mgv__plan_kernel_for(plan, plan->regime, kinds);
@@ -11832,14 +11843,11 @@ static uint32_t mgv__plan_weight_map(mgv__plan *plan, uint32_t pack, uint32_t bo
 
 static int mgv__plan_is_online(const mgv__plan *plan) { return plan->varlen || mgv__attends_online(plan->tokens, plan->head_dim); }
 
-static int mgv__plan_pools_online(const mgv__plan *plan) { return plan->varlen || mgv__pools_online(plan->tokens, plan->width); }
-
 /* The pooling head for few images: each CTA has some tokens of one. Parts of an image. It is other arithmetic than for many images: model
    and number of images choose it, never the card. */
 static uint32_t mgv__plan_pool_parts_of(const mgv__plan *plan) { return mgv__ceil_div(plan->tokens, MGV__POOL_TOKENS); }
 static int mgv__plan_pools_tokens(const mgv__plan *plan, uint32_t images) {
-    return plan->pools && images <= MGV__GEMV_MAX_ROWS && plan->heads <= MGV__POOL_TOKENS_HEADS &&
-           !mgv__plan_pools_online(plan) && !mgv__plan_is_ragged(plan);
+    return plan->pools && images <= MGV__GEMV_MAX_ROWS && !mgv__plan_pools_online(plan);
 }
 
 /* In the latency regime the sums of two heads and the values behind them are one tile, of heads of 64 columns. */
@@ -11910,15 +11918,13 @@ static mgv__plan_op *mgv__plan_gemm(mgv__plan *plan, const char *label, int32_t 
     return op;
 }
 
-/* Whether the latency regime runs this model; the throughput regime does. Of towers those without a pooling head. */
-static int mgv__plan_latency_supported(const mgv__plan *plan) {
-    return plan->machine->costs.latency_clusters && (!plan->pools || mgv__plan_pools_tokens(plan, 1)) && !mgv__plan_is_ragged(plan) &&
-           !(plan->needs_tower && plan->pools) && !mgv__is_wide_head(plan->head_dim);
-}
+/* Whether the machine has a latency regime; it runs what the throughput regime does. */
+static int mgv__plan_latency_supported(const mgv__plan *plan) { return plan->machine->costs.latency_clusters != 0; }
 
-/* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. Gates have no other tiles. */
+/* Operations with columns enough for all CTAs without a share of K each. None of them adds a residual. Gates have no other tiles; scores no
+   other that does not round what CTAs exchange. */
 static int mgv__plan_is_wide(const mgv__plan *plan, const mgv__kernel_op *k) {
-    if (k->flags & MGV__KERNEL_GATED) return 1;
+    if (k->flags & (MGV__KERNEL_GATED | MGV__KERNEL_FLOAT_OUT)) return 1;
     return k->columns > plan->width && !(k->flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_STATS));
 }
 
@@ -12733,7 +12739,7 @@ static void mgv__plan_place_rows(mgv__plan *plan) {
     mgv__plan_buffer(plan, MGV__DEVICE_QKV, rows, 3 * width, 3 * width, 0, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_ATTENDED, rows, width, width, !plan->varlen, 2);
     mgv__plan_buffer(plan, MGV__DEVICE_MLP, rows, mlp, mlp, 0, 2);
-    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, plan->pools && mgv__plan_pools_online(plan) ? rows : 0, plan->heads,
+    mgv__plan_buffer(plan, MGV__DEVICE_SCORES, mgv__plan_pools_online(plan) ? rows : 0, plan->heads,
                      mgv__ceil_div(plan->heads, 4) * 4, 0, 4);
     mgv__plan_buffer(plan, MGV__DEVICE_PARTS, parts, parts_columns, parts_columns, 1, 4);
     mgv__plan_buffer(plan, MGV__DEVICE_WEIGHTED, head_rows, plan->heads * width, plan->heads * width, 1, 2);
@@ -13287,7 +13293,7 @@ static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint64_t rows) {
 /* The pooling head's products of few rows. */
 static int mgv__plan_is_gemv(const mgv__plan *plan, const mgv__plan_op *op) {
     return op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED &&
-           mgv__plan_alike(plan, op->kernel.rows_total) <= MGV__GEMV_MAX_ROWS && !mgv__plan_is_ragged(plan);
+           mgv__plan_alike(plan, op->kernel.rows_total) <= MGV__GEMV_MAX_ROWS && (!mgv__plan_is_ragged(plan) || plan->regime == MGV__LATENCY);
 }
 
 /* Where a row of a pack lies, as the kernel counts. */
@@ -13692,6 +13698,11 @@ static void mgv__sm90_latency_choose(mgv__plan *plan, mgv__plan_op *op) {
         k->of.attention.key_rest_map = plan->views.keys_rest;
         k->of.attention.target = op->target;
         return;
+    case MGV__KERNEL_POOL_SUMS:
+        mgv__plan_pool_sums(plan, op);
+        k->of.pool.target = op->target;
+        k->column_tiles = mgv__ceil_div(k->of.pool.blocks, MGV__LATENCY_CLUSTER);
+        return;
     case MGV__KERNEL_POOL_TOKENS:
     case MGV__KERNEL_POOL_JOIN:
         if (mgv__plan_pools_heads(plan)) mgv__plan_pool_heads(plan, op);
@@ -13776,8 +13787,9 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"product", MGV__SM90_GEMM, MGV__SM90_FLOAT | MGV__KERNEL_TABLE | MGV__KERNEL_HALF},
     {"attention", 0, 0},
     {"pool", 0, 0},
-    {"product", MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_SILU | MGV__KERNEL_GATED | MGV__KERNEL_ROTARY, 0}, /* WIDE */
-    {"product", MGV__SM90_ANY | MGV__KERNEL_SAMPLED | MGV__KERNEL_SILU, 0},                                                     /* DEEP */
+    {"product", MGV__KERNEL_FOLD_NORM | MGV__KERNEL_ACTIVATION | MGV__KERNEL_SILU | MGV__KERNEL_GATED | MGV__KERNEL_ROTARY,
+     MGV__KERNEL_FOLD_NORM | MGV__KERNEL_FLOAT_OUT},                         /* WIDE */
+    {"product", MGV__SM90_ANY | MGV__KERNEL_SAMPLED | MGV__KERNEL_SILU, 0}, /* DEEP */
     {"product", MGV__SM90_STREAM, 0},                       /* SPLIT_128, _160, _192 */
     {"product", MGV__SM90_STREAM, 0},
     {"product", MGV__SM90_STREAM, 0},
@@ -13787,7 +13799,7 @@ static const mgv__tile_kind mgv__sm90_kinds[] = {
     {"pool", 0, 0},
     {"pool", 0, 0},
     {"pool", 0, 0},
-    {"product", MGV__SM90_NORM_GELU | MGV__KERNEL_STATS | MGV__KERNEL_HALF,
+    {"product", MGV__SM90_NORM_GELU | MGV__KERNEL_STATS | MGV__KERNEL_HALF | MGV__KERNEL_RAGGED,
      MGV__SM90_NORM_GELU | MGV__KERNEL_STATS | MGV__KERNEL_FLOAT_OUT | MGV__KERNEL_RESIDUAL | MGV__KERNEL_HALF}, /* GEMV */
     {"rest", 0, 0},
     {"product", MGV__SM90_STREAM, 0}, /* THIN */
@@ -13959,7 +13971,7 @@ static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a"
     MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_AUTO), \
     MGV__SM100_ROW(architecture " mxfp8", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8), \
     MGV__SM100_ROW(architecture " mixed", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8_MIXED)
-enum { MGV__SM90_KERNELS = 11 };
+enum { MGV__SM90_KERNELS = 13 };
 static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
     {"megavit_encode_some_sm_90a", MGV__THROUGHPUT, MGV__KINDS_SOME, 0},
@@ -13971,7 +13983,9 @@ static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_latency_any_104_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_SHORT_ROWS},
     {"megavit_encode_latency_any_128_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ANY, MGV__LATENCY_MAX_ROWS},
     {"megavit_encode_latency_turned_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_TURNED, MGV__LATENCY_MAX_ROWS},
-    {"megavit_encode_latency_tower_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_TOWER, MGV__LATENCY_MAX_ROWS}};
+    {"megavit_encode_latency_tower_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_TOWER, MGV__LATENCY_MAX_ROWS},
+    {"megavit_encode_latency_all_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_ALL, MGV__LATENCY_MAX_ROWS},
+    {"megavit_encode_latency_wide_sm_90a", MGV__LATENCY, MGV__KINDS_LATENCY_WIDE, MGV__LATENCY_MAX_ROWS}};
 MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_of_a_machine_fit);
 
 /* Costs: one H200, measured: the clock under load, bytes a second from L2 to one multiprocessor when all draw, those of a copy from memory;
@@ -14132,7 +14146,7 @@ static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     uint64_t latency, throughput;
     if (plan->machine->regimes[MGV__PAIRS].cluster) return mgv__plan_pairs(plan, alike) ? MGV__PAIRS : MGV__THROUGHPUT;
     if (plan->ablations || mgv__plan_projects(plan) || (plan->outputs.count && !mgv__plan_is_online(plan))) return MGV__THROUGHPUT;
-    if (alike > MGV__LATENCY_MAX_IMAGES && plan->pools) return MGV__THROUGHPUT;
+    if (plan->pools && mgv__plan_alike(plan, mgv__plan_pictures(plan, images)) > MGV__LATENCY_MAX_IMAGES) return MGV__THROUGHPUT;
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     if (rows > (plan->varlen ? MGV__PLAN_LATENCY_TOKENS : MGV__PLAN_LATENCY_MOST)) return MGV__THROUGHPUT;
@@ -14785,6 +14799,9 @@ static uint32_t mgv__attention_keys(const mgv__plan *plan, const mgv__kernel_op 
 }
 static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__rest_columns(plan->head_dim); }
 
+/* POOL_SUMS: blocks of 64 columns of a CTA's tile. */
+static uint32_t mgv__pool_sums_blocks(const mgv__plan *plan) { return plan->regime == MGV__LATENCY ? 1 : (uint32_t)MGV__MATH_GROUPS; }
+
 /* What one CTA's tile costs; flops: padding included. */
 static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__kernel_op *k, double *flops) {
     const double keys = mgv__attention_keys(plan, k), side = plan->config->image_size;
@@ -14832,11 +14849,12 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.edge = 4000;
     }
     if (k->kind == MGV__KERNEL_POOL_JOIN) clocks.feed = 4.0 * mgv__plan_pool_parts_of(plan) * k->inner / 32;
-    if (k->kind == MGV__KERNEL_POOL_SUMS) { /* the chunks of 64 columns of both math groups */
+    if (k->kind == MGV__KERNEL_POOL_SUMS) { /* 64 columns of both math groups, or of the CTA */
+        const double blocks = mgv__pool_sums_blocks(plan);
         const double tokens = mgv__ceil_div(mgv__attention_range(plan, k), MGV__ONLINE_KEYS) * (double)MGV__ONLINE_KEYS;
-        *flops = 2 * 64 * tokens * 64 * (uint32_t)MGV__MATH_GROUPS;
-        clocks.feed = tokens * (k->inner / 8.0 + 4.0 * k->heads + 128) * (uint32_t)MGV__MATH_GROUPS / 32;
-        clocks.edge = 5000 + tokens * 64 * (uint32_t)MGV__MATH_GROUPS * (1.0 / 16 + 5.0 / 128);
+        *flops = 2 * 64 * tokens * 64 * blocks;
+        clocks.feed = tokens * (k->inner / 8.0 + 4.0 * k->heads + 128) * blocks / 32;
+        clocks.edge = 5000 + tokens * 64 * blocks * (1.0 / 16 + 5.0 / 128);
     }
     clocks.matrix = *flops * regime->beside / plan->machine->costs.flops_a_clock;
     return clocks;
@@ -14872,6 +14890,10 @@ static void mgv__schedule_count_pool_few(const mgv__plan *plan, const mgv__plan_
         b->l2 = b->source = sums;
         b->target = images * target->columns * target->element_bytes;
     }
+}
+/* Of POOL_SUMS and POOL: how often a picture's scores and statistics are read. */
+static uint32_t mgv__pool_sums_readers(const mgv__plan *plan, const mgv__kernel_op *k) {
+    return (plan->regime == MGV__LATENCY ? (uint32_t)MGV__LATENCY_CLUSTER : (uint32_t)MGV__MATH_GROUPS) * k->column_tiles;
 }
 static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv__plan_op *op, double rows, double tiles) {
     const mgv__kernel_op *k = &op->kernel;
@@ -14936,8 +14958,8 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         b.target = images * target->columns * target->element_bytes;
         if (k->kind == MGV__KERNEL_POOL) b.weights = 2.0 * k->heads * k->inner;
         b.l2 = k->kind == MGV__KERNEL_POOL ? 2 * stream + images * 2.0 * plan->maps[k->of.pool.score_map].box[1] * k->inner
-                                           : stream + b.source * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
-        b.statistics = rows * k->inner / 8 * (uint32_t)MGV__MATH_GROUPS * k->column_tiles;
+                                           : stream + b.source * mgv__pool_sums_readers(plan, k);
+        b.statistics = rows * k->inner / 8 * mgv__pool_sums_readers(plan, k);
         b.passes = 2 * stream + 4 * stream; /* the norm; keys and values written and read */
     }
     b.l2 += b.target + b.residual + b.statistics;
@@ -14976,7 +14998,7 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     out->kind = plan->machine->kinds[k->kind].name;
     out->tile_rows = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).rows : plan->varlen ? (uint32_t)MGV__GEMM_ROWS : plan->tokens;
     out->tile_columns = mgv__is_gemm(k) ? mgv__schedule_shape(plan, k).columns : k->columns;
-    if (k->kind == MGV__KERNEL_POOL_SUMS) out->tile_columns = 64 * (uint32_t)MGV__MATH_GROUPS;
+    if (k->kind == MGV__KERNEL_POOL_SUMS) out->tile_columns = 64 * mgv__pool_sums_blocks(plan);
     if (mgv__plan_is_attention(k->kind)) {
         out->tile_rows = mgv__attention_queries(plan, k);
         out->tile_columns = mgv__plan_heads(k) * plan->head_dim;

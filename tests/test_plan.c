@@ -60,8 +60,10 @@ static mgv_result lay_out(mgv__plan *plan, const mgv__config *config, uint32_t m
 
 static void test_every_schedule_is_proved(void **state) {
     static const uint32_t images[] = {1, 2, 3, 7, 8, 33, 64, 105, 200}, clusters[] = {1, 17, 66}, groups[] = {0, 13, 1};
+    /* side, patch, heads, columns of a head */
     static const uint32_t shapes[][4] = {{224, 16, 12, 64}, {256, 16, 12, 64}, {256, 32, 12, 64}, {224, 14, 12, 64}, {224, 16, 3, 64},
-                                         {224, 14, 16, 72}, {256, 16, 16, 96}, {384, 14, 16, 72}, {272, 16, 3, 64}}; /* side, patch, heads, columns of a head */
+                                         {224, 14, 16, 72}, {256, 16, 16, 96}, {384, 14, 16, 72}, {272, 16, 3, 64},
+                                         {224, 16, 8, 128}, {224, 16, 24, 64}, {224, 16, 5, 56}, {384, 16, 7, 104}};
     uint32_t s, i, c, g;
     (void)state;
     for (s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
@@ -677,7 +679,8 @@ static void test_kernels(void **state) {
         {224, 12, 64, 1, 0, "latency_104_"}, {256, 12, 64, 1, 0, "latency_128_"}, {224, 12, 64, 3, 0, "few_"}, {224, 12, 64, 8, 0, "few_"},
         {224, 12, 64, 9, 0, "some_"},        {224, 12, 64, 48, 0, "some_"},       {256, 12, 64, 8, 0, "some_"},    {224, 12, 64, 8, 1, ""},
         {224, 12, 64, 49, 0, ""},            {224, 12, 64, 592, 0, ""},           {224, 16, 72, 8, 0, ""},         {384, 12, 64, 8, 0, ""},
-        {224, 12, 96, 1, 0, "latency_any_104_"}, {224, 8, 128, 8, 0, "wide_"}, {224, 8, 104, 1, 0, "wide_"}, {384, 8, 128, 60, 1, "wide_"}};
+        {224, 12, 96, 1, 0, "latency_any_104_"}, {224, 8, 128, 8, 0, "wide_"}, {224, 8, 104, 1, 0, "latency_wide_"},
+        {384, 8, 128, 60, 1, "wide_"}};
     uint32_t c, i;
     (void)state;
     for (c = 0; c < COUNT_OF(cases); c++) {
@@ -706,6 +709,63 @@ static void test_kernels(void **state) {
             if (plan->ops[i].kernel.column_tiles) assert_true(plan->machine->kernels[kernel].kinds >> plan->ops[i].kernel.kind & 1);
         plan_free(plan);
     }
+}
+
+/* The latency regime takes what the throughput regime takes: heads of any width and number, rows that end within 64 columns, pooling heads
+   over any number of tokens of one size or of pictures of any; of more pictures than it has rows for under a pooling head, or of which the
+   schedule says nothing, it is the other's. Which is chosen, predicted times say, and of pictures of any size the number of tokens. */
+static void test_latency_takes_all_shapes(void **state) {
+    static const struct {
+        uint32_t side, heads, head_dim, images, pictures; /* side 0: pictures of any size, of so many tokens in all */
+        const char *kernel;
+    } cases[] = {{224, 8, 104, 2, 0, "wide"}, {384, 8, 128, 1, 0, "wide"}, {512, 8, 112, 4, 0, "wide"},  {384, 12, 64, 1, 0, "all"},
+                 {1024, 12, 64, 1, 0, "all"}, {224, 24, 64, 8, 0, "all"},  {224, 3, 24, 2, 0, "all"},    {512, 11, 80, 4, 0, "all"},
+                 {0, 12, 64, 4, 4, "all"},    {0, 12, 64, 256, 1, "all"},  {0, 12, 64, 4096, 8, "all"},  {0, 16, 72, 1000, 2, "all"},
+                 {0, 8, 128, 1024, 4, "wide"}, {0, 3, 24, 300, 3, "all"},  {0, 12, 64, 512, 9, NULL}};
+    uint32_t c, taken = 0;
+    (void)state;
+    for (c = 0; c < COUNT_OF(cases); c++) {
+        mgv__config config;
+        mgv__plan *plan;
+        mgv_error error;
+        char name[64];
+        config_of(&config, cases[c].side, 16, 2);
+        config.heads = cases[c].heads;
+        config.head_dim = cases[c].head_dim;
+        config.hidden = config.heads * config.head_dim;
+        config.intermediate = 4 * config.hidden;
+        if (cases[c].side == 0) {
+            config.family = MGV_FAMILY_SIGLIP2;
+            config.position_side = 16;
+            config.interpolation = MGV__TABLE_LINEAR_AREA;
+            config.pixels.channels_last = 1;
+        }
+        plan = plan_of(&config, cases[c].images, 0, 1);
+        assert_true(plan->pools && mgv__plan_latency_supported(plan));
+        if (cases[c].side == 0) plan->max_pictures = plan->pictures = cases[c].pictures;
+        plan->latency_clusters = 30;
+        plan->forced_regime = 1 + MGV__LATENCY;
+        mgv__plan_schedule(plan, cases[c].images, 66);
+        assert_int_equal(plan->regime, cases[c].kernel ? MGV__LATENCY : MGV__THROUGHPUT);
+        if (mgv__plan_validate(plan, plan->counts, &error) != MGV_OK) fail_msg("%s", error.message);
+        if (cases[c].kernel) {
+            snprintf(name, sizeof name, "megavit_encode_latency_%s_sm_90a", cases[c].kernel);
+            assert_string_equal(plan->machine->kernels[mgv__plan_kernel(plan)].name, name);
+        }
+        plan->forced_regime = 0;
+        mgv__plan_schedule(plan, cases[c].images, 66);
+        taken += plan->regime == MGV__LATENCY;
+        assert_int_equal(mgv__plan_validate(plan, plan->counts, NULL), MGV_OK);
+        if (cases[c].side == 0 && cases[c].images > MGV__PLAN_LATENCY_TOKENS) assert_int_equal(plan->regime, MGV__THROUGHPUT);
+        if (cases[c].side == 0) { /* arithmetic is that of so many tokens, of as many pictures as they may be of */
+            plan->schedule_images = cases[c].images;
+            plan->forced_regime = 1 + MGV__LATENCY;
+            mgv__plan_schedule(plan, cases[c].images, 66);
+            assert_int_equal(plan->regime, cases[c].images > MGV__LATENCY_MAX_IMAGES ? MGV__THROUGHPUT : MGV__LATENCY);
+        }
+        plan_free(plan);
+    }
+    assert_true(taken > 3 && taken < COUNT_OF(cases));
 }
 
 static void test_models_beyond_the_kernel_are_refused(void **state) {
@@ -843,7 +903,7 @@ static void test_statistics_have_room(void **state) {
     assert_int_equal(lay_out(&refused, &config, 1000000, 60, &error), MGV_OK);
 }
 
-/* A box of the pooling head's tokens fits its stage, and a model that the latency regime does not run has no such map. */
+/* A box of the pooling head's tokens fits its stage, and a model whose tokens do not all lie in the ring has no such map. */
 static void test_pooled_tokens_fit_the_ring(void **state) {
     static const struct { uint32_t side, heads, used; } cases[] = {{224, 12, 1}, {256, 16, 1}, {48, 3, 1}, {768, 12, 0}};
     uint32_t c;
@@ -857,7 +917,7 @@ static void test_pooled_tokens_fit_the_ring(void **state) {
         config.hidden = 64 * cases[c].heads;
         plan = plan_of(&config, 2, 0, 1);
         assert_int_equal(plan->views.latency_pool != MGV__NO_MAP, cases[c].used);
-        assert_int_equal(mgv__plan_latency_supported(plan), cases[c].used);
+        assert_true(mgv__plan_latency_supported(plan));
         if (cases[c].used) {
             m = &plan->maps[plan->views.latency_pool];
             assert_true(m->box[1] % 8 == 0 && m->box[1] * MGV__LATENCY_CLUSTER >= plan->tokens);
@@ -1179,6 +1239,7 @@ int main(void) {
         cmocka_unit_test(test_kernels),
         cmocka_unit_test(test_tiles_of_no_kernel),
         cmocka_unit_test(test_parts_of_statistics),
+        cmocka_unit_test(test_latency_takes_all_shapes),
         cmocka_unit_test(test_latency_blocks),
         cmocka_unit_test(test_latency_thin),
         cmocka_unit_test(test_outputs),

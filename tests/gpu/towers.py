@@ -2,7 +2,7 @@
 beside them, the same bits twice, alone and in a mix; and how long an encode takes.
 usage: MEGAVIT_LIBRARY=build/cuda/libmegavit.so towers.py [--backend cpu] [--program build/cuda/megavit] [--layers N] [--no-times] NAME...
        ... towers.py --launches N [--layers N] NAME...    the same bits in N launches of a mix, on parts of the card, two engines side by side"""
-import argparse, ctypes, json, os, pathlib, subprocess, sys, tempfile
+import argparse, copy, ctypes, json, os, pathlib, subprocess, sys, tempfile
 import numpy, torch
 from transformers import Siglip2VisionConfig, Siglip2VisionModel
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
@@ -73,7 +73,7 @@ def patches(pixels, patch, merge, frames):
 def reference(name, model, pictures, dtype):
     _, _, _, patch, merge, frames = MODELS[name]
     device, rows = next(model.parameters()).device, []
-    model = model.to(dtype)
+    if dtype != torch.float32: model = copy.deepcopy(model).to(dtype) # the caller's weights stay as they are
     for p in pictures:
         x, h, w = patches(p, patch, merge, frames).to(device, dtype), p.shape[0] // patch, p.shape[1] // patch
         if name.startswith('naflex'):
@@ -83,7 +83,6 @@ def reference(name, model, pictures, dtype):
         out = model(x, torch.tensor([[1, h, w]], device=device), return_dict=True)
         deep = getattr(out, 'deepstack_features', None) or []
         rows.append([r.float().cpu() for r in (out.pooler_output, *deep)])
-    model.to(torch.float32)
     return [torch.cat([r[k] for r in rows]) for k in range(len(rows[0]))]
 
 

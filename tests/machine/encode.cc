@@ -29,6 +29,8 @@ extern "C" void megavit_encode_latency_any_104_sm_90a(const mgv__kernel_argument
 extern "C" void megavit_encode_latency_any_128_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_turned_sm_90a(const mgv__kernel_arguments arguments);
 extern "C" void megavit_encode_latency_tower_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_latency_all_sm_90a(const mgv__kernel_arguments arguments);
+extern "C" void megavit_encode_latency_wide_sm_90a(const mgv__kernel_arguments arguments);
 #endif
 extern "C" const uint32_t megavit_description[5];
 
@@ -605,7 +607,11 @@ MicroEncoder *micro_open(const MicroShape &shape, std::string *why) {
         {"megavit_encode_latency_turned_sm_90a", 168,
          [](void **arguments) { megavit_encode_latency_turned_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
         {"megavit_encode_latency_tower_sm_90a", 168,
-         [](void **arguments) { megavit_encode_latency_tower_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
+         [](void **arguments) { megavit_encode_latency_tower_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_latency_all_sm_90a", 168,
+         [](void **arguments) { megavit_encode_latency_all_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }},
+        {"megavit_encode_latency_wide_sm_90a", 168,
+         [](void **arguments) { megavit_encode_latency_wide_sm_90a(*(const mgv__kernel_arguments *)arguments[0]); }}};
 #endif
     machine::runtime.globals = {{"megavit_description", {megavit_description, sizeof megavit_description}}};
     mgv__cuda_desc cuda_desc;

@@ -30,7 +30,9 @@
     DO(megavit_encode_latency_any_104_sm_90a) \
     DO(megavit_encode_latency_any_128_sm_90a) \
     DO(megavit_encode_latency_turned_sm_90a) \
-    DO(megavit_encode_latency_tower_sm_90a)
+    DO(megavit_encode_latency_tower_sm_90a) \
+    DO(megavit_encode_latency_all_sm_90a) \
+    DO(megavit_encode_latency_wide_sm_90a)
 #define MACHINE_DECLARE(name) extern "C" void name(const mgv__kernel_arguments arguments);
 #define MACHINE_LIST(name) {#name, 168, [](void **arguments) { name(*(const mgv__kernel_arguments *)arguments[0]); }},
 MACHINE_ENCODERS(MACHINE_DECLARE)

@@ -1086,26 +1086,164 @@ static void test_few(unsigned seeds) {
     test_lost_arrivals(impatient);
 }
 
+static MicroShape few_shape(MicroShape shape) {
+    shape.regime = LATENCY;
+    shape.clusters = 4;
+    return shape;
+}
+/* Signals and arrivals lost, launches given up and cancelled at work. */
+static void test_few_watchdog(MicroShape shape, uint32_t step) {
+    shape.layers = 1;
+    shape.poll_limit = POLL_LIMIT;
+    test_lost_signals(shape, step);
+    test_lost_arrivals(shape);
+    shape.poll_limit = IMPATIENT;
+    test_given_up_in_motion(shape, 16);
+    shape.poll_limit = NO_POLL_LIMIT;
+    test_cancelled(shape, 8);
+}
+/* That it is this kernel which runs the shape. */
+static void test_few_kernel(const MicroShape &shape, const char *name) {
+    MicroEncoder *encoder = open_encoder(shape);
+    if (!encoder) return;
+    std::set<std::string> ways;
+    const std::string why = failure(micro_run(encoder, options_of(0, true), 0));
+    protocol_runs++;
+    micro_ways(encoder, &ways);
+    micro_close(encoder);
+    ok(why.empty() && ways.count(name), std::string("encoder, ") + name + " runs what only it has code for", why);
+}
+
+/* Heads of more than 96 columns in the latency regime, keys by 64: that end within their second box, an odd number of them; pictures of
+   one block, of whole ones, of more than the ring holds; of one size and of any, with positions that turn, in windows, alone and in a mix. */
+static void test_few_wide(unsigned seeds) {
+    const char *const mixed = "3x5 1x1 9x15 16x16 2x3 7x7";
+    const MicroShape any = few_shape(wide_shape(sizes_shape(mixed, 600)));
+    test_sizes_alone(any, {"3x5", "1x1", "9x15", "16x16", "2x3", "7x7"}, {15, 1, 135, 256, 6, 49});
+    for (const uint32_t head_dim : {104u, 120u, 128u}) /* rows that end within 64 columns, too */
+        test_encoder_arithmetic(few_shape(wide_shape(sizes_shape("9x15 8x8 1x65", 300), 3, head_dim)), 1);
+    MicroShape sharp = any;
+    sharp.sharpness = 40;
+    sharp.layers = 1;
+    test_encoder_arithmetic(sharp, 1);
+    test_encoder_arithmetic(few_shape(wide_shape(qwen_shape("qwen3", "4x2 10x14*5 16x16*2 2x6 8x8", 1000))), 1);
+    const MicroShape windows = few_shape(wide_shape(qwen_shape("qwen2.5", "10x14 6x6", 200)));
+    test_encoder_arithmetic(windows, 1);
+    const MicroShape one_size = wide_shape({40, 8, 0, 200, 2, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 3, 104); /* and its pooling head */
+    test_encoder_arithmetic(one_size, 2);
+    MicroShape turned = wide_shape({120, 8, 0, 72, 1, 3, 4, 2, 1, 4, NO_POLL_LIMIT, LATENCY, true}); /* 229 tokens */
+    turned.family = "dinov3";
+    turned.registers = 3;
+    turned.gated = true;
+    turned.intermediate = 260;
+    test_encoder_arithmetic(turned, 1);
+    test_encoder_protocol(any, seeds / 8);
+    test_encoder_protocol(turned, seeds / 8);
+    test_encoder_replay(any, seeds);
+    test_few_watchdog(few_shape(wide_shape(qwen_shape("qwen2.5", "6x6 4x2", 44))), 3);
+    test_few_watchdog(wide_shape({64, 8, 0, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}), 3);
+    test_few_kernel(any, "megavit_encode_latency_wide_sm_90a");
+}
+
+/* The pooling head over any number of tokens in the latency regime: pictures of one size, in groups; of any, with fewer tokens than a block,
+   whole blocks, more than one for each math group and than the ring holds; columns for some of a cluster's CTAs; heads of all widths;
+   scores that exponentials have no room for; alone and in a mix. */
+static void test_few_pooled(unsigned seeds) {
+    const char *const mixed = "3x5 1x1 9x15 16x16 2x3 19x20 7x7";
+    MicroShape any = few_shape(sizes_shape(mixed, 900));
+    any.head = true;
+    any.layers = 1;
+    test_sizes_alone(any, {"3x5", "1x1", "9x15", "16x16", "2x3", "19x20", "7x7"}, {15, 1, 135, 256, 6, 380, 49});
+    MicroShape sharp = any;
+    sharp.sharpness = 40;
+    test_encoder_arithmetic(sharp, 1);
+    test_encoder_arithmetic({264, 8, 128, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, LATENCY}, 1); /* 1,089 tokens: ten stages */
+    MicroShape wider = any;
+    wider.head_dim = 72;
+    wider.hidden = 576;
+    wider.sizes = "9x15 5x5";
+    wider.images = 2;
+    wider.layers = 2;
+    test_encoder_arithmetic(wider, 2);
+    test_encoder_arithmetic(wide_shape(wider, 2), 1); /* heads of 128 columns */
+    MicroShape eight = any;
+    eight.sizes = "1x1 1x2 1x3 1x4 1x5 1x6 1x7 1x8";
+    eight.images = 8;
+    test_encoder_arithmetic(eight, 1);
+    const MicroShape one_size = {136, 8, 192, 72, 1, 3, 4, 2, 1, 4, NO_POLL_LIMIT, LATENCY, true}; /* 289 tokens */
+    test_encoder_arithmetic(one_size, 2);
+    test_encoder_arithmetic({160, 8, 576, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY, false, 72}, 1); /* 400 */
+    MicroShape chosen = any; /* few tokens: the regime is predicted */
+    chosen.sizes = "3x5 9x15 7x7";
+    chosen.images = 3;
+    chosen.max_images = 199;
+    test_sizes_engine(chosen);
+    test_encoder_protocol(any, seeds / 8);
+    test_encoder_protocol(one_size, seeds / 8);
+    test_encoder_replay(any, seeds);
+    MicroShape lost = any;
+    lost.sizes = "9x15 5x5";
+    lost.images = 2;
+    lost.max_images = 160;
+    test_few_watchdog(lost, 3);
+    test_few_watchdog({136, 8, 192, 72, 1, 1, 1, 1, 1, 4, NO_POLL_LIMIT, LATENCY}, 5);
+    test_few_kernel(any, "megavit_encode_latency_all_sm_90a");
+}
+
+/* Rows that end within 64 columns in the latency regime: fewer than a block of them, more blocks than norms take at once, keys and values in
+   one; of all families, under pooling heads, whose heads may be more than 16 then, too. */
+static void test_few_widths(unsigned seeds) {
+    MicroShape narrow = {64, 16, 48, 100, 2, 3, 4, 2, 1, 4, NO_POLL_LIMIT, LATENCY, true, 24};
+    test_encoder_arithmetic(narrow, 2);
+    test_encoder_arithmetic({56, 14, 80, 44, 1, 8, 8, 8, 1, 4, NO_POLL_LIMIT, LATENCY, false, 40}, 1);
+    test_encoder_arithmetic({136, 8, 144, 76, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, true, 72}, 1); /* 289 tokens */
+    test_encoder_arithmetic({32, 16, 1232, 1236, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, false, 88}, 1);
+    test_encoder_arithmetic({32, 16, 1088, 72, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY}, 1); /* 17 heads of 64 columns */
+    test_encoder_arithmetic(wide_shape({64, 8, 0, 72, 1, 2, 2, 2, 1, 4, NO_POLL_LIMIT, LATENCY, true}, 3, 104), 1);
+    MicroShape clip = {64, 16, 112, 200, 2, 3, 4, 2, 1, 4, NO_POLL_LIMIT, LATENCY, true, 56};
+    clip.family = "clip";
+    test_encoder_arithmetic(clip, 1);
+    MicroShape turned = {64, 16, 72, 148, 2, 3, 4, 2, 1, 4, NO_POLL_LIMIT, LATENCY, true, 24};
+    turned.family = "dinov3";
+    turned.registers = 4;
+    turned.activation = "silu";
+    turned.gated = true;
+    test_encoder_arithmetic(turned, 1);
+    MicroShape any = few_shape(sizes_shape("3x5 1x1 9x15 7x7", 300));
+    any.head = true;
+    any.hidden = 144;
+    any.head_dim = 72;
+    test_sizes_alone(any, {"3x5", "1x1", "9x15", "7x7"}, {15, 1, 135, 49});
+    MicroShape windows = few_shape(qwen_shape("qwen2.5", "10x14 6x6", 200));
+    windows.head_dim = 80;
+    windows.hidden = 160;
+    windows.intermediate = 172;
+    test_encoder_arithmetic(windows, 1);
+    test_encoder_protocol(any, seeds / 8);
+    test_encoder_protocol(narrow, seeds / 8);
+    test_encoder_replay(narrow, seeds);
+    any.sizes = "9x15 5x5";
+    any.images = 2;
+    test_few_watchdog(any, 5);
+    test_few_kernel(windows, "megavit_encode_latency_all_sm_90a");
+}
+
 /* Few pictures of any size in the latency regime: ranges within row tiles and over several, of more blocks of keys than the ring holds;
    clips, mergers and DeepStack; heads of other widths, an odd number of them; alone and in a mix; signals and arrivals lost. */
 static void test_few_towers(unsigned seeds) {
-    const auto few = [](MicroShape shape) {
-        shape.regime = LATENCY;
-        shape.clusters = 4;
-        return shape;
-    };
-    const MicroShape mixed = few(sizes_shape("3x5 1x1 9x15 16x16 2x3 7x7", 600)), clips = few(qwen_shape("qwen3", "4x2 6x10*3 8x8", 300));
+    const MicroShape mixed = few_shape(sizes_shape("3x5 1x1 9x15 16x16 2x3 7x7", 600)),
+                     clips = few_shape(qwen_shape("qwen3", "4x2 6x10*3 8x8", 300));
     test_encoder_arithmetic(mixed, 1);
-    test_sizes_alone(few(sizes_shape("3x5 9x15 7x7", 300)), {"3x5", "9x15", "7x7"}, {15, 135, 49});
+    test_sizes_alone(few_shape(sizes_shape("3x5 9x15 7x7", 300)), {"3x5", "9x15", "7x7"}, {15, 135, 49});
     test_encoder_arithmetic(clips, 2);
-    MicroShape windows = few(qwen_shape("qwen2.5", "4x2 10x14*3 2x6 8x8", 400)); /* gates that end within a tile */
+    MicroShape windows = few_shape(qwen_shape("qwen2.5", "4x2 10x14*3 2x6 8x8", 400)); /* gates that end within a tile */
     windows.intermediate = 172;
     test_encoder_arithmetic(windows, 1);
-    MicroShape plain = few(qwen_shape("qwen2", "4x2 6x10*3 2x6", 300));
+    MicroShape plain = few_shape(qwen_shape("qwen2", "4x2 6x10*3 2x6", 300));
     plain.intermediate = plain.hidden;
     test_encoder_arithmetic(plain, 1);
     for (const uint32_t head_dim : {72u, 80u, 96u}) {
-        MicroShape shape = few(sizes_shape("9x15 5x5", 200));
+        MicroShape shape = few_shape(sizes_shape("9x15 5x5", 200));
         shape.head_dim = head_dim;
         shape.hidden = head_dim == 80 ? 320 : head_dim == 96 ? 192 : 576;
         shape.layers = 1;
@@ -1114,7 +1252,7 @@ static void test_few_towers(unsigned seeds) {
     test_encoder_protocol(mixed, seeds / 8);
     test_encoder_protocol(clips, seeds / 8);
     test_encoder_protocol(windows, seeds / 8);
-    MicroShape lost = few(qwen_shape("qwen2.5", "6x6 2x2", 44));
+    MicroShape lost = few_shape(qwen_shape("qwen2.5", "6x6 2x2", 44));
     lost.layers = 1;
     lost.poll_limit = POLL_LIMIT;
     test_lost_signals(lost, 3);
@@ -1180,10 +1318,10 @@ int main(int count, char **argument) {
     const unsigned seeds = count > 1 + named ? (unsigned)atoi(argument[1 + named]) : 200;
     const std::set<std::string> shares = {"",      "numbers",  "families", "towers", "qwen",   "widths",   "alike",      "few",
                                           "order", "watchdog", "heads", "sizes",    "ranges", "shares", "validate", "projection", "toy",
-                                          "few_towers"};
+                                          "few_towers", "few_wide", "few_pooled", "few_widths"};
     if (!shares.count(share) || count > 2 + named || seeds == 0) {
-        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|few_towers|order|watchdog|sizes|ranges|shares|"
-                        "validate|heads|projection|toy] [SEEDS]\n");
+        fprintf(stderr, "usage: test_encoder [numbers|families|towers|qwen|widths|alike|few|few_towers|few_wide|few_pooled|few_widths|"
+                        "order|watchdog|sizes|ranges|shares|validate|heads|projection|toy] [SEEDS]\n");
         return 1;
     }
     const std::set<std::string> recorded = recorded_products();
@@ -1197,6 +1335,9 @@ int main(int count, char **argument) {
     if (share.empty() || share == "heads") test_wide_heads(seeds);
     if (share.empty() || share == "few") test_few(seeds);
     if (share.empty() || share == "few_towers") test_few_towers(seeds);
+    if (share.empty() || share == "few_wide") test_few_wide(seeds);
+    if (share.empty() || share == "few_pooled") test_few_pooled(seeds);
+    if (share.empty() || share == "few_widths") test_few_widths(seeds);
     if (share.empty() || share == "order") test_order(seeds);
     if (share.empty() || share == "watchdog") test_watchdog();
     if (share.empty() || share == "sizes") test_sizes(seeds);

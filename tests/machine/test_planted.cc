@@ -28,7 +28,8 @@ static MicroShape tower(const char *family, const char *sizes, uint32_t images, 
 }
 /* Pictures that share row tiles, over two layers; windows within frames; a row tile for each cluster and more, in tiles of 256 columns; K
    shared out over clusters; heads of 128 columns, of pictures of any size and of one, whose last tile of queries has one block of 64;
-   few in the latency regime. */
+   few in the latency regime, in tiles of both kernels for all shapes, too: with wide heads, under a pooling head, of rows that end within
+   64 columns. */
 static std::vector<Shape> shapes(void) {
     MicroShape mixed = tower("qwen3", "4x2 6x10*3 8x8 10x12 2x4", 5, 192, 64, 200), windows = tower("qwen2.5", "10x14 6x6", 2, 160, 80, 172),
                wide = tower("qwen2.5", "16x16 10x14", 2, 320, 80, 300);
@@ -52,11 +53,30 @@ static std::vector<Shape> shapes(void) {
     few.layers = 1;
     few.regime = 2;
     few.clusters = 4;
+    MicroShape few_heads = few;
+    few_heads.family = "qwen3";
+    few_heads.sizes = "4x2 6x10 14x20 2x4";
+    few_heads.images = 4;
+    few_heads.hidden = 256;
+    few_heads.head_dim = 128;
+    MicroShape pooled = tower("naflex", "3x5 9x15 19x20 1x1", 4, 192, 64, 200); /* 15, 135, 380 tokens and one */
+    pooled.max_images = 600;
+    pooled.merged = 0;
+    pooled.head = true;
+    pooled.regime = 2;
+    pooled.clusters = 4;
+    MicroShape ragged = pooled;
+    ragged.sizes = "3x5 9x15";
+    ragged.images = 2;
+    ragged.layers = 2;
+    ragged.hidden = 144;
+    ragged.head_dim = 72;
     MicroShape turned = {64, 16, 192, 200, 1, 3, 4, 2, 1, 4, 1000, 2, true};
     turned.family = "dinov3";
     turned.registers = 4;
     return {{"mixed", mixed}, {"windows", windows}, {"wide", wide}, {"shares", shares}, {"wide-heads", heads}, {"wide-online", online},
-            {"latency", latency}, {"latency-windows", few}, {"latency-turned", turned}};
+            {"latency", latency}, {"latency-windows", few}, {"latency-turned", turned}, {"latency-wide", few_heads},
+            {"latency-pooled", pooled}, {"latency-ragged", ragged}};
 }
 
 /* How a launch with the fault is seen under one seed; empty: it is not. all: what is said of it. */

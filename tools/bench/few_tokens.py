@@ -8,6 +8,15 @@ usage: PYTHONPATH=tests/gpu few_tokens.py [--rounds N] [--layers N] NAME=LIBRARY
     make lib CUDA=/usr/local/cuda BUILD=build/whole CFLAGS='-O2 -Ibuild/whole'
     PYTHONPATH=tests/gpu python3 tools/bench/few_tokens.py whole=build/whole/libmegavit.so shared=build/cuda/libmegavit.so
 
+Likewise the two regimes, of which either is forced upon the plan:
+
+    for regime in 1 2; do
+        mkdir -p build/regime$regime; cp build/cuda/megavit.fatbin build/regime$regime
+        sed "s/plan->forced_regime = desc->regime/plan->forced_regime = $regime/" megavit.h >build/regime$regime/megavit.h
+        make lib CUDA=/usr/local/cuda BUILD=build/regime$regime CFLAGS="-O2 -Ibuild/regime$regime"
+    done
+    PYTHONPATH=tests/gpu python3 tools/bench/few_tokens.py throughput=build/regime1/libmegavit.so latency=build/regime2/libmegavit.so
+
 Each build has two engines, since where an engine's memory lies is worth up to 3%. All take turns in random order. A round is one segment of
 each engine: the percentage is the median over rounds of a build's mean beside the first build's in the same round. Two times of an encode:
 on the card by events, and on the clock, call and wait each. Rows are held against fp32 first, transformers' bf16 beside them."""
@@ -16,7 +25,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOWERS = ('qwen3-2b', 'qwen3-8b', 'qwen2.5-7b', 'naflex-base')
-BATCHES = (((16, 16),), ((8, 8),), ((32, 32),), ((8, 8),) * 4, ((16, 16),) * 4, ((10, 12), (6, 6), (4, 12), (8, 6)))
+BATCHES = '16x16 8x8 32x32 8x8,8x8,8x8,8x8 16x16,16x16,16x16,16x16 10x12,6x6,4x12,8x6'
 
 
 def load(name, path, library):
@@ -90,6 +99,7 @@ def main():
     parser.add_argument('--rounds', type=int, default=8)
     parser.add_argument('--layers', type=int)
     parser.add_argument('--towers', default=','.join(TOWERS))
+    parser.add_argument('--batches', default=BATCHES, help='patches down and across of the pictures of each encode')
     parser.add_argument('builds', nargs='+')
     o = parser.parse_args()
     torch.set_grad_enabled(False)
@@ -100,11 +110,11 @@ def main():
         with tempfile.TemporaryDirectory() as place:
             model = towers.make(name, pathlib.Path(place), o.layers, 'cuda')
             deep = getattr(model.config, 'deepstack_visual_indexes', None) or []
-            outputs = [('tokens', 0)] + [('deepstack', i) for i in range(len(deep))]
-            for batch in BATCHES:
+            outputs = [('pooled', 0)] if name == 'naflex-pooled' else [('tokens', 0)] + [('deepstack', i) for i in range(len(deep))]
+            for batch in ([tuple(map(int, size.split('x'))) for size in batch.split(',')] for batch in o.batches.split()):
                 pictures = [torch.from_numpy(towers.picture(h, w, patch, i)).cuda() for i, (h, w) in enumerate(batch)]
                 on_host = [p.cpu().numpy() for p in pictures]
-                want, half = (towers.reference(name, model, on_host, t)[0] for t in (torch.float32, torch.bfloat16))
+                want, half = (towers.reference(name, model, on_host, t)[name == 'naflex-pooled'] for t in (torch.float32, torch.bfloat16))
                 bound = towers.off(half, want)
                 for build in builds:
                     build.open(place, pictures, outputs)

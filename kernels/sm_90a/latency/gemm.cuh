@@ -20,7 +20,7 @@ DEVICE void latency_fetch_biases(const LatencyMath &self, const LatencyTile &til
 }
 
 /* What only the kernel of towers has code for: towers.cuh. */
-template <int COUNT>
+template <int COUNT, bool ANY_WIDTH>
 DEVICE void latency_turn(const LatencyMath &self, const LatencyTile &tile, const TileSlot &slot, uint32_t first, float (&v)[4 * COUNT]);
 template <int COUNT> DEVICE void latency_open_gates(uint32_t flags, float (&v)[4 * COUNT]);
 template <int COUNT> DEVICE void latency_gated_matrices(uint32_t to, const float (&v)[4 * COUNT]);
@@ -61,6 +61,18 @@ DEVICE void latency_finish_groups(const LatencyMath &self, uint32_t flags, uint3
     for (int i = 0; i < 4 * COUNT; i++) value[i] = gelu_tanh_of_half(value[i]);
 }
 
+/* The pooling head's scores, as they are: few columns. */
+template <int COUNT>
+DEVICE void latency_store_scores(const LatencyMath &self, const LatencyTile &tile, uint32_t first, const float (&v)[4 * COUNT]) {
+    const uint32_t column = self.warp * 16 + self.lane / 4;
+#pragma unroll
+    for (int i = 0; i < 4 * COUNT; i++) {
+        const uint32_t row = (first + i / 4) * 8 + 2 * (self.lane % 4) + i % 2, of_row = column + i / 2 % 2 * 8;
+        if (row < tile.rows && of_row < tile.columns)
+            st_global_u32((float *)tile.target + (size_t)row * tile.pitch + of_row, __float_as_uint(v[i]));
+    }
+}
+
 /* WIDE: COUNT groups of rows from `first` on. They turn into rows of bf16 on their way through shared memory, and leave 16 bytes a lane. */
 template <int COUNT, uint32_t KINDS>
 DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, const TileSlot &slot, uint32_t first, const float (&bias)[2],
@@ -72,9 +84,11 @@ DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, c
     const uint32_t to = rows + (self.lane / 16 * 8 + self.lane % 8) * LATENCY_NARROW_PITCH + (self.warp * 16 + self.lane / 8 % 2 * 8) * 2;
     float v[4 * COUNT];
     latency_finish_groups<COUNT, has_kind<KINDS>(MGV__KERNEL_ROWS), is_tower<KINDS>()>(self, tile.flags, first, 1, bias, sum, v);
+    if constexpr (has_kind<KINDS>(MGV__KERNEL_POOL_SUMS))
+        if (tile.flags & MGV__KERNEL_FLOAT_OUT) return latency_store_scores<COUNT>(self, tile, first, v);
     const uint32_t gated = is_tower<KINDS>() ? tile.flags & MGV__KERNEL_GATED : 0;
     if constexpr (is_tower<KINDS>()) {
-        if (tile.flags & MGV__KERNEL_ROTARY) latency_turn<COUNT>(self, tile, slot, first, v);
+        if (tile.flags & MGV__KERNEL_ROTARY) latency_turn<COUNT, latency_any_width<KINDS>()>(self, tile, slot, first, v);
         if (gated) latency_gated_matrices<COUNT>(rows + self.lane * LATENCY_NARROW_PITCH + self.warp * 16, v);
     }
 #pragma unroll
@@ -88,8 +102,8 @@ DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, c
 #pragma unroll
     for (uint32_t i = 0; i < (COUNT + 1) / 2; i++) { /* sixteen rows */
         const uint32_t number = i * 16 + self.warp * 4 + self.lane / 8, row = first * 8 + number;
-        float x, y, z, w;
-        shared_load_v4f32(from + i * 16 * LATENCY_NARROW_PITCH, x, y, z, w);
+        float x = 0, y = 0, z = 0, w = 0;
+        if (!is_tower<KINDS>() || exists) shared_load_v4f32(from + i * 16 * LATENCY_NARROW_PITCH, x, y, z, w); /* gated rows are half as long */
         if (exists && number < COUNT * 8 && row < tile.rows)
             st_global_v4u32(tile.target + ((size_t)row * tile.pitch + self.lane % 8 * 8) * 2,
                             __float_as_uint(x), __float_as_uint(y), __float_as_uint(z), __float_as_uint(w));
@@ -140,15 +154,36 @@ template <bool TOWER> DEVICE void latency_add(uint32_t flags, const LatencyAdden
 }
 
 /* Where a row's go: as stats_place. All of them begin at a multiple of a part's bytes, so an address says which row it is of its 64. */
-DEVICE float *latency_stats(const LatencyTile &tile, uint32_t row) {
-    const uint32_t first = (uint32_t)(size_t)tile.stats % (STATS_PART * sizeof(float)) / (2 * sizeof(float));
-    return tile.stats + row * 2 + (first + row) / MGV__STATS_ROWS * (tile.pitch * 2 - STATS_PART);
+template <bool ANY_WIDTH> DEVICE float *latency_stats(const LatencyTile &tile, uint32_t row) {
+    const uint32_t first = (uint32_t)(size_t)tile.stats % (STATS_PART * sizeof(float)) / (2 * sizeof(float)),
+                   columns = ANY_WIDTH ? (tile.pitch + 63) / 64 * 64 : tile.pitch;
+    return tile.stats + row * 2 + (first + row) / MGV__STATS_ROWS * (columns * 2 - STATS_PART);
 }
 
+/* Of a row's last columns, where these are fewer than 64: whole lanes' of eight. */
+DEVICE void latency_last_statistics(const LatencyMath &self, const LatencyTile &tile, uint32_t row, const uint32_t (&rounded)[4]) {
+    const uint32_t exists = self.lane % 8 * 8 < tile.columns;
+    float mean = 0, squares = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) mean += exists ? bf16_low(rounded[i]) + bf16_high(rounded[i]) : 0;
+#pragma unroll
+    for (int lanes = 1; lanes < 8; lanes *= 2) mean += shfl_bfly_f32(mean, lanes);
+    mean /= (float)tile.columns;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float x = bf16_low(rounded[i]) - mean, y = bf16_high(rounded[i]) - mean;
+        squares += exists ? x * x + y * y : 0;
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < 8; lanes *= 2) squares += shfl_bfly_f32(squares, lanes);
+    if (self.lane % 8 == 0 && row < tile.rows) st_relaxed_gpu_v2f32(latency_stats<true>(tile, row), mean, squares);
+}
 /* Mean and squared deviations of each row's 64 columns, of the rounded values, for the next norm: of a lane's eight values, then with each
    step of twice as many (Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm for computing sample variances, 1979). */
+template <bool ANY_WIDTH>
 DEVICE void latency_statistics(const LatencyMath &self, const LatencyTile &tile, uint32_t row, const uint32_t (&rounded)[4]) {
     float mean = 0, squares = 0;
+    if (ANY_WIDTH && tile.columns < MGV__LATENCY_COLUMNS) return latency_last_statistics(self, tile, row, rounded);
 #pragma unroll
     for (int i = 0; i < 4; i++) mean += bf16_low(rounded[i]) + bf16_high(rounded[i]);
     mean *= 1.0f / 8;
@@ -163,7 +198,7 @@ DEVICE void latency_statistics(const LatencyMath &self, const LatencyTile &tile,
         squares += shfl_bfly_f32(squares, lanes) + off * off * (float)(4 * lanes);
         mean = 0.5f * (mean + other);
     }
-    if (self.lane % 8 == 0 && row < tile.rows) st_relaxed_gpu_v2f32(latency_stats(tile, row), mean, squares);
+    if (self.lane % 8 == 0 && row < tile.rows) st_relaxed_gpu_v2f32(latency_stats<ANY_WIDTH>(tile, row), mean, squares);
 }
 
 template <uint32_t KINDS>
@@ -189,7 +224,7 @@ DEVICE void latency_end_deep(const LatencyMath &self, const LatencyTile &tile, c
     for (int i = 0; i < 4; i++) rounded[i] = cvt_rn_bf16x2(x[2 * i], x[2 * i + 1]);
     const size_t at = (size_t)row * tile.pitch + self.lane % 8 * 8;
     if (row < tile.rows) st_global_v4u32(tile.target + at * 2, rounded[0], rounded[1], rounded[2], rounded[3]);
-    if (tile.flags & MGV__KERNEL_STATS) latency_statistics(self, tile, row, rounded);
+    if (tile.flags & MGV__KERNEL_STATS) latency_statistics<latency_any_width<KINDS>()>(self, tile, row, rounded);
 }
 
 /* --- the tile ---------------------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "online.cuh"
 #include "../throughput/attention.cuh"
 #include "../siglip_head/latency_pool.cuh"
+#include "../siglip_head/latency_sums.cuh"
 #include "../siglip_head/pool_tokens.cuh"
 #include "../throughput/rows.cuh"
 
@@ -148,7 +149,7 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
 /* --- the pooling head -------------------------------------------------------------------------------------------- */
 
 /* Its products, each code run once before it has rows. */
-DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
+template <bool ANY_WIDTH> DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
     static_assert((int)MGV__LATENCY_MAX_IMAGES <= GEMV_ROWS / 2, "rows of one half are all that there are");
     const uint32_t kind = 1u << tile.op.kind;
     FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, tile.group, tile.unit,
@@ -158,7 +159,7 @@ DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
     for (uint32_t again = 1; again;) {
         again = rows.rehearsal;
         rows.rows = again ? 0 : tile.op.rows_total;
-        gemv_rows<1>(rows, [&] { latency_wait_ready(self); }, [] { latency_sync(); });
+        gemv_rows<1, ANY_WIDTH>(rows, [&] { latency_wait_ready(self); }, [] { latency_sync(); });
         latency_sync();
         rows.rehearsal = 0;
     }

@@ -2,7 +2,7 @@
 
    One CTA a multiprocessor, in clusters of four: warp 0 loads rows, warp 1 schedules, warp 2 loads weights, warp 3 finds norms and signals
    for the math warps where these have tiles to go on with, warpgroups 1 and 2 are math. Read in this order: memory, loader, scheduler,
-   math, products, gemm, online, ../siglip_head/gemv, ../siglip_head/latency_pool, ../siglip_head/pool_tokens, heads, towers. */
+   math, products, gemm, online, ../siglip_head/gemv, latency_pool, latency_sums, pool_tokens, heads, towers. */
 #ifndef MGV_LATENCY_CUH
 #define MGV_LATENCY_CUH
 
@@ -19,20 +19,36 @@ DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
     latency_signal(self);
 }
 
+/* In the kernels of towers, of kinds that each of them has code for. */
+template <int ROWS, uint32_t KINDS> DEVICE void latency_tower_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
+    constexpr auto has = [](uint32_t some) { return has_kind<KINDS>(some); };
+    if (latency_is_product(tile.kind)) return latency_gemm_tile<ROWS, KINDS>(self, tile, slot);
+    switch (tile.kind) {
+    case MGV__KERNEL_ATTENTION: if constexpr (has(MGV__KERNEL_ATTENTION)) latency_attention_tile<ROWS>(self, tile); break;
+    case MGV__KERNEL_ATTENTION_ONLINE:
+        if constexpr (has(MGV__KERNEL_ATTENTION_ONLINE)) latency_attention_online<KINDS, false>(self, tile, slot);
+        break;
+    case MGV__KERNEL_ATTENTION_RANGES:
+        if constexpr (has(MGV__KERNEL_ATTENTION_RANGES)) latency_attention_online<KINDS, true>(self, tile, slot);
+        break;
+    case MGV__KERNEL_PATCHES: if constexpr (has(MGV__KERNEL_PATCHES)) latency_patches_tile(self, slot); break;
+    case MGV__KERNEL_PATCHES_OF_TOKENS:
+        if constexpr (has(MGV__KERNEL_PATCHES_OF_TOKENS)) latency_patches_of_tokens_tile(self, slot);
+        break;
+    case MGV__KERNEL_MERGE: if constexpr (has(MGV__KERNEL_MERGE)) latency_merge_tile(self, slot); break;
+    case MGV__KERNEL_ROWS: latency_rows_tile(self, slot); break;
+    case MGV__KERNEL_POOL_HEADS: if constexpr (has(MGV__KERNEL_POOL_HEADS)) latency_pool_tile(self, tile, slot); break;
+    case MGV__KERNEL_POOL_SUMS: if constexpr (has(MGV__KERNEL_POOL_SUMS)) latency_sums_tile(self, slot); break;
+    case MGV__KERNEL_POOL_TOKENS:
+    case MGV__KERNEL_POOL_JOIN: if constexpr (has(MGV__KERNEL_POOL_TOKENS)) latency_few_rows_tile(self, slot); break;
+    case MGV__KERNEL_GEMV: if constexpr (has(MGV__KERNEL_GEMV)) latency_gemv_tile<latency_any_width<KINDS>()>(self, slot); break;
+    }
+}
+
 /* The layers' tiles stand first here, and so does their code: behind other tiles' or with it in between they take 0.4 to 1.2% longer
    (kernels/NOTES.md, how much code). */
 template <int ROWS, uint32_t KINDS> DEVICE void latency_run_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
-    if constexpr (is_tower<KINDS>()) {
-        if (latency_is_product(tile.kind)) return latency_gemm_tile<ROWS, KINDS>(self, tile, slot);
-        if constexpr (has_kind<KINDS>(MGV__KERNEL_ATTENTION_RANGES)) return latency_tower_tile(self, tile, slot);
-        switch (tile.kind) {
-        case MGV__KERNEL_ATTENTION: latency_attention_tile<ROWS>(self, tile); break;
-        case MGV__KERNEL_ATTENTION_ONLINE: latency_attention_online<false>(self, tile, slot); break;
-        case MGV__KERNEL_PATCHES: latency_patches_tile(self, slot); break;
-        case MGV__KERNEL_ROWS: latency_rows_tile(self, slot); break;
-        }
-        return;
-    }
+    if constexpr (is_tower<KINDS>()) return latency_tower_tile<ROWS, KINDS>(self, tile, slot);
     if (latency_is_product(tile.kind) || tile.kind == MGV__KERNEL_ATTENTION) {
         if (latency_is_product(tile.kind)) latency_gemm_tile<ROWS, KINDS>(self, tile, slot);
         else latency_attention_tile<ROWS>(self, tile);
@@ -40,10 +56,10 @@ template <int ROWS, uint32_t KINDS> DEVICE void latency_run_tile(LatencyMath &se
         switch (tile.kind) {
         case MGV__KERNEL_PATCHES: latency_patches_tile(self, slot); break;
         case MGV__KERNEL_POOL_HEADS: latency_pool_tile(self, tile, slot); break;
-        case MGV__KERNEL_GEMV: latency_gemv_tile(self, slot); break;
+        case MGV__KERNEL_GEMV: latency_gemv_tile<latency_any_width<KINDS>()>(self, slot); break;
         }
         if constexpr (has_kind<KINDS>(MGV__KERNEL_ATTENTION_ONLINE)) {
-            if (tile.kind == MGV__KERNEL_ATTENTION_ONLINE) latency_attention_online<false>(self, tile, slot);
+            if (tile.kind == MGV__KERNEL_ATTENTION_ONLINE) latency_attention_online<KINDS, false>(self, tile, slot);
             if (is_pool_few(tile.kind)) latency_few_rows_tile(self, slot);
             if (tile.kind == MGV__KERNEL_ROWS) latency_rows_tile(self, slot);
         }
@@ -110,7 +126,7 @@ template <int ROWS, uint32_t KINDS> DEVICE void latency_kernel(LatencyMemory *sh
         if (warp == 0) latency_row_loader_role<KINDS>(shared, arguments);
         else if (warp == SCHEDULER_WARP) latency_scheduler_role<KINDS>(shared, arguments, dog);
         else if (warp == LATENCY_WEIGHT_WARP) latency_weight_loader_role<KINDS>(shared, arguments);
-        else latency_norm_role<is_tower<KINDS>()>(shared, arguments);
+        else latency_norm_role<KINDS>(shared, arguments);
         warp_sync();
         if (!LATENCY_STARTS_TOGETHER && warp != LATENCY_WEIGHT_WARP) barrier_cluster_wait_acquire();
         if (threadIdx.x == SCHEDULER_WARP * 32 && dog.aborted) release_roles(shared, MGV__LATENCY_CLUSTER);
@@ -123,39 +139,23 @@ template <int ROWS, uint32_t KINDS> DEVICE void latency_kernel(LatencyMemory *sh
     wait_for_cluster(dog);
 }
 
-/* A kernel for each number of rows of a tile: of one for both a fifth never runs, and it takes 0.8 to 1.5% longer. */
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
-    megavit_encode_latency_104_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    latency_kernel<MGV__LATENCY_SHORT_ROWS, MGV__KINDS_LATENCY>((LatencyMemory *)shared_bytes, arguments);
-}
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
-    megavit_encode_latency_128_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY>((LatencyMemory *)shared_bytes, arguments);
-}
-/* Those of all shapes. */
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
-    megavit_encode_latency_any_104_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    latency_kernel<MGV__LATENCY_SHORT_ROWS, MGV__KINDS_LATENCY_ANY>((LatencyMemory *)shared_bytes, arguments);
-}
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
-    megavit_encode_latency_any_128_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_ANY>((LatencyMemory *)shared_bytes, arguments);
-}
-/* That of towers for pictures of one size, and of any. */
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
-    megavit_encode_latency_turned_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_TURNED>((LatencyMemory *)shared_bytes, arguments);
-}
-extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1)
-    megavit_encode_latency_tower_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    latency_kernel<MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_TOWER>((LatencyMemory *)shared_bytes, arguments);
-}
+/* A kernel for each number of rows of a tile: of one for both a fifth never runs, and it takes 0.8 to 1.5% longer. Likewise one for each
+   set of kinds of tiles (mgv__kernels); the host chooses. */
+#define LATENCY_KERNEL(name, rows, kinds) \
+    extern "C" __global__ void __launch_bounds__(MGV__KERNEL_THREADS, 1) \
+        megavit_encode_latency_##name##_sm_90a(const __grid_constant__ mgv__kernel_arguments arguments) { \
+        extern __shared__ __align__(1024) uint8_t shared_bytes[]; \
+        latency_kernel<rows, kinds>((LatencyMemory *)shared_bytes, arguments); \
+    }
+LATENCY_KERNEL(104, MGV__LATENCY_SHORT_ROWS, MGV__KINDS_LATENCY)
+LATENCY_KERNEL(128, MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY)
+LATENCY_KERNEL(any_104, MGV__LATENCY_SHORT_ROWS, MGV__KINDS_LATENCY_ANY)
+LATENCY_KERNEL(any_128, MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_ANY)
+LATENCY_KERNEL(turned, MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_TURNED)
+LATENCY_KERNEL(tower, MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_TOWER)
+LATENCY_KERNEL(all, MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_ALL)
+LATENCY_KERNEL(wide, MGV__LATENCY_MAX_ROWS, MGV__KINDS_LATENCY_WIDE)
+#undef LATENCY_KERNEL
 static_assert(MGV__LATENCY_SHORT_ROWS == 104 && MGV__LATENCY_MAX_ROWS == 128, "the kernels' names, by which the host asks for them");
 
 #endif /* MGV_LATENCY_CUH */

@@ -281,16 +281,16 @@ DEVICE void latency_load_attention(LatencyLoader &self, const TileSlot &tile) {
    takes any number of them. A pair's second block may lie beyond the last token: it is all zeros. Queries stay to the end, in the ring
    of the weights, which has none meanwhile: their first 64 columns, then the rest. */
 static_assert(LATENCY_BOX_BYTES <= MGV__LATENCY_WEIGHT_BYTES && 128 * MGV__ONLINE_KEYS <= MGV__LATENCY_ROW_BYTES &&
-                  2 * MGV__ONLINE_KEYS * (MGV__KERNEL_MAX_HEAD_DIM - 64) * 2 <= MGV__LATENCY_ROW_BYTES,
+                  2 * MGV__ONLINE_KEYS * (MGV__KERNEL_MAX_HEAD_DIM - 64) * 2 <= MGV__LATENCY_ROW_BYTES &&
+                  2 * MGV__WIDE_KEYS * WIDE_REST * 2 <= MGV__LATENCY_ROW_BYTES && 64 * WIDE_REST * 2 <= MGV__LATENCY_WEIGHT_BYTES,
               "a stage holds a block of queries, of keys, or of what is behind its keys and values");
 struct LatencyOnline {
     uint32_t rest;          /* columns of the boxes behind the first 64 */
     uint32_t of_pair;       /* stages of a pair of blocks, */
     uint32_t stages;        /* of all, */
     uint32_t queries;       /* and of the queries */
-    __device__ __forceinline__ LatencyOnline(uint32_t tokens, uint32_t rest_)
-        : rest(rest_), of_pair((rest_ ? 3 : 2) * MGV__MATH_GROUPS),
-          stages(mgv__ceil_div(tokens, MGV__MATH_GROUPS * MGV__ONLINE_KEYS) * of_pair), queries(rest_ ? 2 : 1) {}
+    __device__ __forceinline__ LatencyOnline(uint32_t pairs, uint32_t rest_)
+        : rest(rest_), of_pair((rest_ ? 3 : 2) * MGV__MATH_GROUPS), stages(pairs * of_pair), queries(rest_ ? 2 : 1) {}
 };
 /* Of a pair's stages: what is in them. */
 enum { LATENCY_KEYS = 0, LATENCY_VALUES, LATENCY_REST };
@@ -300,9 +300,11 @@ DEVICE void latency_load_box_4d(const LatencyLoader &self, const LatencyBox &box
     if (elect_sync() && !self.ends)
         cp_async_bulk_tensor_4d_load(box.to, box.map, (int32_t)x, (int32_t)y, (int32_t)z, (int32_t)w, box.full);
 }
+template <uint32_t KINDS>
 DEVICE void latency_open_online(LatencyLoader &self, const LatencyOnline &online, const LatencyRowStage &stage, uint32_t number) {
+    constexpr uint32_t KEYS = online_keys_of<KINDS>();
     const uint32_t part = number % online.of_pair / MGV__MATH_GROUPS;
-    latency_open_rows(self, stage, part == LATENCY_REST ? 2 * MGV__ONLINE_KEYS * online.rest * 2 : MGV__ONLINE_KEYS * 128);
+    latency_open_rows(self, stage, part == LATENCY_REST ? 2 * KEYS * online.rest * 2 : KEYS * 128);
 }
 /* Its queries and keys; RANGES: those of an ATTENTION_RANGES tile. */
 template <bool RANGES> DEVICE LatencyQueries latency_own_queries(const LatencyLoader &self, const TileSlot &tile) {
@@ -310,14 +312,17 @@ template <bool RANGES> DEVICE LatencyQueries latency_own_queries(const LatencyLo
     else return latency_queries(tile, self.cta);
 }
 /* Stages and the like: those of a RANGES tile by a walk through its ranges. */
-template <bool RANGES> DEVICE LatencyOnline latency_online(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
-    uint32_t keys = tile.op.tokens;
-    if constexpr (RANGES) keys = LATENCY_PAIR_KEYS * latency_key_pairs(latency_key_walk(arguments, tile, cta));
-    return LatencyOnline(warp_uniform(keys), warp_uniform(rest_columns(tile.op)));
+template <uint32_t KINDS, bool RANGES>
+DEVICE LatencyOnline latency_online(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
+    uint32_t pairs;
+    if constexpr (RANGES) pairs = latency_key_pairs<KINDS>(latency_key_walk(arguments, tile, cta));
+    else pairs = mgv__ceil_div(tile.op.tokens, latency_pair_keys<KINDS>());
+    return LatencyOnline(warp_uniform(pairs), warp_uniform(rest_columns<KINDS>(tile.op)));
 }
-template <bool RANGES> DEVICE void latency_load_online(LatencyLoader &self, const TileSlot &tile) {
+template <uint32_t KINDS, bool RANGES> DEVICE void latency_load_online(LatencyLoader &self, const TileSlot &tile) {
+    constexpr uint32_t KEYS = online_keys_of<KINDS>();
     const mgv__kernel_op &op = tile.op;
-    const LatencyOnline online = latency_online<RANGES>(self.arguments, tile, self.cta);
+    const LatencyOnline online = latency_online<KINDS, RANGES>(self.arguments, tile, self.cta);
     const LatencyQueries own = latency_own_queries<RANGES>(self, tile);
     const uint32_t image = RANGES ? 0 : warp_uniform(image_number(op, tile.group, tile.unit)), head = warp_uniform(own.head),
                    heads = warp_uniform(op.heads), first = warp_uniform(own.first);
@@ -337,7 +342,7 @@ template <bool RANGES> DEVICE void latency_load_online(LatencyLoader &self, cons
     }
 #pragma unroll 1
     for (uint32_t i = 0; i < online.stages && i < MGV__LATENCY_ROW_STAGES; i++, opened.advance())
-        latency_open_online(self, online, opened, i);
+        latency_open_online<KINDS>(self, online, opened, i);
     KeyWalk walk = {};
     if constexpr (RANGES) walk = latency_key_walk(self.arguments, tile, self.cta);
     latency_wait_counters(self, latency_counters<RANGES>(self, tile));
@@ -346,18 +351,18 @@ template <bool RANGES> DEVICE void latency_load_online(LatencyLoader &self, cons
     if (online.rest) latency_load_box_4d(self, queries[1], 64, head, first, image);
 #pragma unroll 1
     for (uint32_t i = 0; i < online.stages; i++, stage.advance()) {
-        if (RANGES && i && i % online.of_pair == 0) next_keys<LATENCY_PAIR_KEYS>(walk);
+        if (RANGES && i && i % online.of_pair == 0) next_keys<latency_pair_keys<KINDS>()>(walk);
         const uint32_t part = i % online.of_pair / MGV__MATH_GROUPS;
-        uint32_t row = (i / online.of_pair * MGV__MATH_GROUPS + i % MGV__MATH_GROUPS) * MGV__ONLINE_KEYS;
-        if constexpr (RANGES) row = warp_uniform(walk.row) + i % MGV__MATH_GROUPS * MGV__ONLINE_KEYS;
-        if (i >= MGV__LATENCY_ROW_STAGES) latency_open_online(self, online, stage, i);
+        uint32_t row = (i / online.of_pair * MGV__MATH_GROUPS + i % MGV__MATH_GROUPS) * KEYS;
+        if constexpr (RANGES) row = warp_uniform(walk.row) + i % MGV__MATH_GROUPS * KEYS;
+        if (i >= MGV__LATENCY_ROW_STAGES) latency_open_online<KINDS>(self, online, stage, i);
         if (part != LATENCY_REST) {
             latency_load_box_4d(self, latency_rows_box(self, stage, map), 0, (1 + part) * heads + head, row, image);
             continue;
         }
         LatencyBox box = latency_rows_box(self, stage, rest_map);
         latency_load_box_4d(self, box, 64, heads + head, row, image);
-        box.to += MGV__ONLINE_KEYS * online.rest * 2;
+        box.to += KEYS * online.rest * 2;
         latency_load_box_4d(self, box, 64, 2 * heads + head, row, image);
     }
 }
@@ -381,22 +386,51 @@ DEVICE void latency_load_pool(LatencyLoader &self, const TileSlot &tile) {
     }
 }
 
+/* Tokens of a picture, 64 columns of them. What a box has behind the last token is other pictures' tokens, which must be there, too, or
+   zeros. */
+DEVICE void latency_load_sums(LatencyLoader &self, const TileSlot &tile) {
+    const LatencyTokens tokens = latency_tokens(self.arguments, tile);
+    const uint32_t stages = warp_uniform(latency_sums_stages(tile, self.cta, tokens)), map = warp_uniform(tile.op.of.pool.token_map),
+                   column = warp_uniform(latency_sums_column(tile, self.cta) * 64), row = warp_uniform(tokens.box_row),
+                   image = warp_uniform(tokens.box_image);
+    CounterRange range = latency_counters(self, tile);
+    if (self.arguments.picture_rows) { /* of one group */
+        const uint32_t end = mgv__min_u32(row + (stages ? stages : 1u) * MGV__ONLINE_KEYS,
+                                          ld_global_nc_u32(self.arguments.picture_rows + tile.op.rows_total));
+        range.first = tile.op.wait_counter + row / tile.op.wait_divisor;
+        range.last = tile.op.wait_counter + (end - 1) / tile.op.wait_divisor;
+    }
+    LatencyRowStage stage = latency_uniform(self.stage), opened = stage;
+#pragma unroll 1
+    for (uint32_t i = 0; i < stages && i < MGV__LATENCY_ROW_STAGES; i++, opened.advance())
+        latency_open_rows(self, opened, MGV__ONLINE_KEYS * 128);
+    latency_wait_counters(self, range);
+    latency_tell_ready(self);
+#pragma unroll 1
+    for (uint32_t i = 0; i < stages; i++, stage.advance()) {
+        if (i >= MGV__LATENCY_ROW_STAGES) latency_open_rows(self, stage, MGV__ONLINE_KEYS * 128);
+        latency_load_box(self, latency_rows_box(self, stage, map), column, row + i * MGV__ONLINE_KEYS, image);
+    }
+}
+
 /* Behind a tile: both loaders follow both rings. */
 template <uint32_t KINDS> DEVICE void latency_pass_stages(LatencyLoader &self, const TileSlot &tile) {
     const uint32_t kind = warp_uniform(tile.op.kind), blocks = latency_is_product(kind) ? warp_uniform(tile.op.of.latency.blocks) : 0;
     uint32_t rows = blocks, weights = blocks;
     if (kind == MGV__KERNEL_ATTENTION) rows = LATENCY_ATTENTION_STAGES;
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(kind)) {
-        const LatencyOnline online(warp_uniform(tile.op.tokens), warp_uniform(rest_columns(tile.op)));
+        const LatencyOnline online = latency_online<KINDS, false>(self.arguments, tile, self.cta);
         rows = online.stages;
         weights = online.queries;
     }
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(kind)) {
-        const LatencyOnline online = latency_online<true>(self.arguments, tile, self.cta);
+        const LatencyOnline online = latency_online<KINDS, true>(self.arguments, tile, self.cta);
         rows = online.stages;
         weights = online.queries;
     }
     if (kind == MGV__KERNEL_POOL_HEADS) rows = warp_uniform(latency_pool_stages(tile.op));
+    if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(kind))
+        rows = warp_uniform(latency_sums_stages(tile, self.cta, latency_tokens(self.arguments, tile)));
     if (kind == MGV__KERNEL_THIN) {
         rows = LatencyThin(blocks).pairs + MGV__MATH_GROUPS;
         weights = MGV__MATH_GROUPS;
@@ -444,9 +478,10 @@ template <uint32_t KINDS> DEVICE void latency_row_loader_role(LatencyMemory *sha
         if (tile.op.kind == MGV__KERNEL_THIN) latency_load_thin_rows(self, tile);
         else if (gemm) latency_load_rows<is_tower<KINDS>()>(self, tile);
         else if (tile.op.kind == MGV__KERNEL_ATTENTION) latency_load_attention(self, tile);
-        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) latency_load_online<false>(self, tile);
-        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) latency_load_online<true>(self, tile);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) latency_load_online<KINDS, false>(self, tile);
+        else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) latency_load_online<KINDS, true>(self, tile);
         else if (tile.op.kind == MGV__KERNEL_POOL_HEADS) latency_load_pool(self, tile);
+        else if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(tile.op.kind)) latency_load_sums(self, tile);
         else {
             latency_wait_counters(self, latency_counters<is_tower<KINDS>()>(self, tile), 0);
             latency_tell_ready(self);

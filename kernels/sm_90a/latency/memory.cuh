@@ -8,9 +8,10 @@
        DEEP   few columns: one tile, each CTA a quarter of K; each finishes every fourth group of eight rows
        THIN   few columns, few rows, a short K: such a tile, of which each CTA has a quarter of the rows and all of K; weights are multicast
        ATTENTION  one head of one image, a block of 64 queries a CTA, half of the keys a math warpgroup
-       ATTENTION_ONLINE  256 queries of one head of one image likewise, every second block of 128 keys a math warpgroup
+       ATTENTION_ONLINE  256 queries of one head of one image likewise, every second block of 128 keys, of wide heads of 64, a math
+                         warpgroup
        ATTENTION_RANGES  the same of 128 queries of two heads, where pictures are of any size
-       POOL_HEADS, GEMV   the pooling head: siglip_head/latency_pool.cuh, gemv.cuh */
+       POOL_HEADS, POOL_SUMS, GEMV   the pooling head: siglip_head/latency_pool.cuh, latency_sums.cuh, gemv.cuh */
 #ifndef MGV_LATENCY_MEMORY_CUH
 #define MGV_LATENCY_MEMORY_CUH
 
@@ -140,6 +141,9 @@ DEVICE void latency_memory_init(LatencyMemory *shared) {
    compiler, too: shuffles and votes need no care, and addresses, descriptors and what is counted lie in uniform registers. */
 DEVICE uint32_t warp_uniform(uint32_t value) { return shfl_idx_u32(value, 0); }
 
+/* Rows may end within 64 columns: in the kernels of all shapes. */
+template <uint32_t KINDS> DEVICE constexpr bool latency_any_width() { return has_kind<KINDS>(MGV__KERNEL_POOL_SUMS); }
+
 DEVICE bool latency_is_product(uint32_t kind) { return mgv__is_of(MGV__KINDS_LATENCY_PRODUCTS, kind); }
 
 /* Tiles beyond the last row are in the list only to keep their clusters free: every role passes over them (mgv__plan_rests). */
@@ -166,16 +170,42 @@ DEVICE uint32_t latency_range_head(const TileSlot &tile, uint32_t cta) {
 DEVICE uint32_t latency_range_query(const TileSlot &tile, uint32_t cta) { return tile.unit * MGV__LATENCY_MAX_ROWS + cta % 2 * 64; }
 /* The keys of the CTA's queries, in pairs of blocks, one for each math group. A range begins with a pair of its own, so a row's sums are
    added up in one order, whatever lies before its picture. Behind the last row: those of the last one. */
-enum { LATENCY_PAIR_KEYS = MGV__MATH_GROUPS * MGV__ONLINE_KEYS };
+template <uint32_t KINDS> DEVICE constexpr uint32_t latency_pair_keys(void) { return MGV__MATH_GROUPS * online_keys_of<KINDS>(); }
 DEVICE KeyWalk latency_key_walk(const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
     const uint32_t rows = mgv__rows_of_group(&tile.op, tile.group), query = mgv__min_u32(latency_range_query(tile, cta), rows - 1);
     return key_walk_of(arguments, tile, query, mgv__min_u32(query + 64, rows));
 }
-DEVICE uint32_t latency_key_pairs(KeyWalk walk) {
+template <uint32_t KINDS> DEVICE uint32_t latency_key_pairs(KeyWalk walk) {
     uint32_t pairs = 1;
 #pragma unroll 1
-    while (next_keys<LATENCY_PAIR_KEYS>(walk)) pairs++;
+    while (next_keys<latency_pair_keys<KINDS>()>(walk)) pairs++;
     return pairs;
+}
+
+/* POOL_SUMS: the tokens of the tile's picture: where they begin, over all groups and within the group; how many there are; where a box of
+   them lies. PictureTokens and ImageTokens have the same of the throughput regime's. */
+struct LatencyTokens {
+    size_t from;
+    uint32_t picture, in_group, tokens, box_row, box_image;
+    __device__ __forceinline__ size_t first() const { return from; }
+    __device__ __forceinline__ uint32_t count() const { return tokens; }
+    __device__ __forceinline__ uint32_t exists() const { return 1; }
+};
+DEVICE LatencyTokens latency_tokens(const mgv__kernel_arguments &arguments, const TileSlot &tile) {
+    const mgv__kernel_op &op = tile.op;
+    if (arguments.picture_rows) {
+        const uint32_t from = ld_global_nc_u32(arguments.picture_rows + tile.unit);
+        return {from, tile.unit, from, ld_global_nc_u32(arguments.picture_rows + tile.unit + 1) - from, from, 0};
+    }
+    const uint32_t image = image_number(op, tile.group, tile.unit);
+    return {(size_t)image * op.tokens, image, tile.unit * op.tokens, op.tokens, 0, image};
+}
+/* Which block of 64 columns is the CTA's, and how many stages of the ring its tokens take: a block of tokens each, in pairs of such. The
+   second of the last pair may be without tokens of the picture. */
+DEVICE uint32_t latency_sums_column(const TileSlot &tile, uint32_t cta) { return tile.column * MGV__LATENCY_CLUSTER + cta; }
+DEVICE uint32_t latency_sums_stages(const TileSlot &tile, uint32_t cta, const LatencyTokens &tokens) {
+    if (latency_sums_column(tile, cta) >= tile.op.of.pool.blocks) return 0;
+    return mgv__ceil_div(tokens.count(), MGV__MATH_GROUPS * MGV__ONLINE_KEYS) * MGV__MATH_GROUPS;
 }
 
 /* One of the two maps through which a tile is loaded. */
@@ -186,6 +216,7 @@ DEVICE void latency_prefetch_map(const mgv__kernel_arguments &arguments, const m
         is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(op.kind))
         prefetch_tensormap(tensor_map(arguments, second ? op.of.attention.key_map : op.of.attention.query_map));
     if (op.kind == MGV__KERNEL_POOL_HEADS) prefetch_tensormap(tensor_map(arguments, op.of.pool_few.token_map));
+    if (is_kind<KINDS, MGV__KERNEL_POOL_SUMS>(op.kind)) prefetch_tensormap(tensor_map(arguments, op.of.pool.token_map));
 }
 
 /* By the whole warp: into the L2 cache what a POOL_HEADS tile of this CTA reads that nobody writes: a quarter of the weights of either
@@ -233,10 +264,11 @@ DEVICE void latency_describe_signal(LatencyTile &to, const mgv__kernel_arguments
     to.counter = first >= end || arguments.lost_signal == index + 1 ? nullptr : arguments.counters + index;
     to.others_signal = tile.op.flags & MGV__KERNEL_OTHERS_SIGNAL && (tile.op.kind != MGV__KERNEL_ATTENTION || cta * 64 < tile.op.tokens);
 }
-template <bool TOWER>
+template <uint32_t KINDS>
 DEVICE void latency_describe_product(LatencyTile &to, const mgv__kernel_arguments &arguments, const TileSlot &tile, uint32_t cta) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t column = latency_column_tile(tile, cta) * MGV__LATENCY_COLUMNS, left = op.columns > column ? op.columns - column : 0;
+    constexpr bool TOWER = is_tower<KINDS>();
     uint32_t first, end;
     latency_tile_rows(arguments, tile, first, end);
     if (op.kind == MGV__KERNEL_THIN) {
@@ -254,6 +286,10 @@ DEVICE void latency_describe_product(LatencyTile &to, const mgv__kernel_argument
     uint8_t *target = arguments.buffers[op.of.latency.target];
     if (TOWER && op.of.latency.merger_rows) target = (uint8_t *)arguments.patches + (size_t)op.of.latency.merger_rows * 16;
     to.target = target + ((size_t)to.base * to.pitch + column / halves) * 2;
+    if (has_kind<KINDS>(MGV__KERNEL_POOL_SUMS) && op.flags & MGV__KERNEL_FLOAT_OUT) { /* scores, whose rows are of whole 16 bytes */
+        to.pitch = (op.columns + 3) / 4 * 4;
+        to.target = target + ((size_t)to.base * to.pitch + column) * 4;
+    }
     to.bias = arguments.vectors + op.of.latency.bias + column;
     to.stats = arguments.stats + op.of.latency.stats_out + stats_place(op, op.columns, tile.group, first, column / 64);
     to.added = op.flags & (TOWER ? MGV__KERNEL_TABLE | MGV__KERNEL_SAMPLED : MGV__KERNEL_TABLE)
@@ -297,7 +333,7 @@ DEVICE LatencyTile latency_describe(const mgv__kernel_arguments &arguments, cons
     to.flags = tile.op.flags;
     to.tokens = tile.op.tokens;
     latency_describe_signal(to, arguments, tile, cta);
-    if (latency_is_product(to.kind)) latency_describe_product<is_tower<KINDS>()>(to, arguments, tile, cta);
+    if (latency_is_product(to.kind)) latency_describe_product<KINDS>(to, arguments, tile, cta);
     if (to.kind == MGV__KERNEL_ATTENTION) latency_describe_attention(to, arguments, tile, cta);
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(to.kind)) latency_describe_online(to, arguments, tile, cta);
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(to.kind)) latency_describe_ranges(to, arguments, tile, cta);

@@ -6,7 +6,8 @@
 #include "loader.cuh"
 
 /* A row's statistics are (mean, squared deviations) of parts of 64 columns: all of one size, so the mean is the mean of the means, and the
-   squared deviations are the parts' and those of their means, which are taken from the first of them. A lane has two rows, one after the
+   squared deviations are the parts' and those of their means, which are taken from the first of them. ANY_WIDTH: the last may have fewer,
+   and counts for as many. A lane has two rows, one after the
    other, so that a load brings a part of both: what this warp issues the math warps beside it do not. */
 enum { LATENCY_NORM_ROWS = 2, LATENCY_NORM_LOADS = 12, LATENCY_NORM_LAST_LOADS = 4 /* at once */ };
 static_assert((int)MGV__STATS_ROWS % LATENCY_NORM_ROWS == 0 && (int)MGV__LATENCY_SHORT_ROWS % LATENCY_NORM_ROWS == 0,
@@ -14,9 +15,9 @@ static_assert((int)MGV__STATS_ROWS % LATENCY_NORM_ROWS == 0 && (int)MGV__LATENCY
 struct LatencyParts {
     float first, off, off_squares, squares;
 };
-/* LOADS parts from `part` on; ALL: all of them are less than `parts`. */
-template <int LOADS, bool ALL>
-DEVICE void latency_add_parts(LatencyParts (&rows)[LATENCY_NORM_ROWS], const float *from, uint32_t part, uint32_t parts) {
+/* LOADS parts from `part` on; ALL: all of them are less than `parts`. last: how much the last one counts. */
+template <int LOADS, bool ALL, bool ANY_WIDTH>
+DEVICE void latency_add_parts(LatencyParts (&rows)[LATENCY_NORM_ROWS], const float *from, uint32_t part, uint32_t parts, float last) {
     float x[LOADS][2 * LATENCY_NORM_ROWS];
 #pragma unroll
     for (uint32_t i = 0; i < LOADS; i++) {
@@ -34,19 +35,21 @@ DEVICE void latency_add_parts(LatencyParts (&rows)[LATENCY_NORM_ROWS], const flo
 #pragma unroll
         for (uint32_t i = 0; i < LOADS; i++) {
             if (!ALL && part + i >= parts) continue;
-            const float d = x[i][2 * r] - row.first;
-            row.off += d;
-            row.off_squares += d * d;
+            const float d = x[i][2 * r] - row.first, off = ANY_WIDTH && part + i + 1 == parts ? last * d : d;
+            row.off += off;
+            row.off_squares += off * d;
             row.squares += x[i][2 * r + 1];
         }
     }
 }
 /* Those of a group's rows [first, end). TOWER: of an RMSNorm the reciprocal root of the mean square. */
-template <bool TOWER>
+template <bool TOWER, bool ANY_WIDTH>
 DEVICE void latency_find_norms(const LatencyLoader &self, const mgv__kernel_op &op, uint32_t group, uint32_t first, uint32_t end) {
     const float *stats = self.arguments.stats + op.stats_in;
-    const uint32_t parts = op.inner / 64, last = first < end ? (end - 1 - first) / LATENCY_NORM_ROWS * LATENCY_NORM_ROWS : 0;
-    const float rcp_parts = 1.0f / (float)parts, epsilon = op.epsilon;
+    const uint32_t inner = op.inner, parts = ANY_WIDTH ? (inner + 63) / 64 : inner / 64,
+                   last = first < end ? (end - 1 - first) / LATENCY_NORM_ROWS * LATENCY_NORM_ROWS : 0;
+    const float rcp_parts = ANY_WIDTH ? 64.0f / (float)inner : 1.0f / (float)parts, epsilon = op.epsilon,
+                last_part = (float)(inner - (parts - 1) * 64) * (1.0f / 64);
 #pragma unroll 1
     for (uint32_t row = self.lane * LATENCY_NORM_ROWS; row < MGV__LATENCY_MAX_ROWS; row += 32 * LATENCY_NORM_ROWS) {
         LatencyParts of[LATENCY_NORM_ROWS] = {};
@@ -55,9 +58,10 @@ DEVICE void latency_find_norms(const LatencyLoader &self, const mgv__kernel_op &
         uint32_t part = first < end ? 0 : parts;
 #pragma unroll 1
         for (; part + LATENCY_NORM_LOADS <= parts; part += LATENCY_NORM_LOADS)
-            latency_add_parts<LATENCY_NORM_LOADS, true>(of, from, part, parts);
+            latency_add_parts<LATENCY_NORM_LOADS, true, ANY_WIDTH>(of, from, part, parts, last_part);
 #pragma unroll 1
-        for (; part < parts; part += LATENCY_NORM_LAST_LOADS) latency_add_parts<LATENCY_NORM_LAST_LOADS, false>(of, from, part, parts);
+        for (; part < parts; part += LATENCY_NORM_LAST_LOADS)
+            latency_add_parts<LATENCY_NORM_LAST_LOADS, false, ANY_WIDTH>(of, from, part, parts, last_part);
 #pragma unroll
         for (int r = 0; r < LATENCY_NORM_ROWS; r++) {
             const float mean = of[r].off * rcp_parts,
@@ -77,12 +81,12 @@ DEVICE void latency_prefetch_image(const mgv__kernel_arguments &arguments) {
 }
 
 /* The norms of a tile's rows, while they are loaded and multiplied. */
-template <bool TOWER> DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
+template <uint32_t KINDS> DEVICE void latency_tile_norms(LatencyLoader &self, const TileSlot &tile) {
     uint32_t first, end;
     latency_tile_rows(self.arguments, tile, first, end);
     wait_barrier(&self.shared->tile_ready[self.slot.index], self.slot.parity);
     wait_barrier(&self.shared->norms_empty, self.norms.parity ^ 1);
-    latency_find_norms<TOWER>(self, tile.op, tile.group, first, end);
+    latency_find_norms<is_tower<KINDS>(), latency_any_width<KINDS>()>(self, tile.op, tile.group, first, end);
     warp_sync();
     if (self.lane == 0) mbarrier_arrive(shared_address(&self.shared->norms_full));
     self.norms.advance();
@@ -99,7 +103,7 @@ DEVICE void latency_signal_stored(LatencyLoader &self, uint32_t *counter) {
 }
 
 /* A warp that finds norms, and signals where the math warps have tiles to go on with. */
-template <bool TOWER> DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
+template <uint32_t KINDS> DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_prefetch_image(arguments);
     clear_next_counters(arguments, 0, 1);
@@ -107,7 +111,7 @@ template <bool TOWER> DEVICE void latency_norm_role(LatencyMemory *shared, const
         const LatencyTile &described = shared->tile[self.slot.index];
         const uint32_t signals = warp_uniform(described.others_signal);
         uint32_t *const counter = described.counter;
-        if (gemm && tile.op.flags & MGV__KERNEL_FOLD_NORM) latency_tile_norms<TOWER>(self, tile);
+        if (gemm && tile.op.flags & MGV__KERNEL_FOLD_NORM) latency_tile_norms<KINDS>(self, tile);
         if (signals) latency_signal_stored(self, counter);
     });
 }

@@ -9,13 +9,14 @@
 #include "../throughput/mergers.cuh"
 
 /* Turns queries and keys (throughput/towers.cuh): here a pair's columns are those of two lanes, four apart, and a lane has two columns of
-   which one is the eighth after the other. `first`: the first of these groups of rows. */
-template <int COUNT>
+   which one is the eighth after the other. `first`: the first of these groups of rows. ANY_WIDTH: a block of 64 columns
+   may be of keys and of values. */
+template <int COUNT, bool ANY_WIDTH>
 DEVICE void latency_turn(const LatencyMath &self, const LatencyTile &tile, const TileSlot &slot, uint32_t first, float (&v)[4 * COUNT]) {
     const mgv__kernel_op &op = slot.op;
     const mgv__kernel_arguments &arguments = self.arguments;
     const uint32_t begin = latency_column_tile(slot, self.cta) * MGV__LATENCY_COLUMNS, column = self.warp * 16 + self.lane / 4;
-    if (begin >= 2 * op.inner) return; /* values: a block of 64 columns is all of one kind */
+    if (begin >= 2 * op.inner) return; /* values */
     const uint32_t each = head_columns(op) / 2, eights = head_columns(op) / 8, pair = column % 8 / 2; /* each: floats of an entry */
     const float *const table = arguments.vectors + op.of.latency.table + pair / 2 * 2;
     const uint32_t eight = (begin + column) / 8 % eights, next_eight = eight + 1 == eights ? 0 : eight + 1;
@@ -31,7 +32,8 @@ DEVICE void latency_turn(const LatencyMath &self, const LatencyTile &tile, const
             for (uint32_t h = 0; h < 2; h++) {
                 float cosine, sine, &x = v[4 * j + 2 * h + r];
                 ld_global_nc_v2f32(entry + 4 * (h ? next_eight : eight), cosine, sine);
-                x = x * cosine + sign * (shfl_bfly_f32(x, 4) * sine);
+                const float turned = x * cosine + sign * (shfl_bfly_f32(x, 4) * sine);
+                if (!ANY_WIDTH || begin + column + 8 * h < 2 * op.inner) x = turned;
             }
         }
 }
@@ -102,16 +104,6 @@ DEVICE void latency_merge_tile(LatencyMath &self, const TileSlot &tile) {
     latency_wait_ready(self);
     if (warp < WARPS) merge_of_warp(self, tile, first + (self.cta * WARPS + warp) * MERGE_WARP_ROWS, end);
     latency_signal(self);
-}
-
-/* A tile that is no product. */
-DEVICE void latency_tower_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
-    switch (tile.kind) {
-    case MGV__KERNEL_ATTENTION_RANGES: latency_attention_online<true>(self, tile, slot); break;
-    case MGV__KERNEL_PATCHES_OF_TOKENS: latency_patches_of_tokens_tile(self, slot); break;
-    case MGV__KERNEL_MERGE: latency_merge_tile(self, slot); break;
-    case MGV__KERNEL_ROWS: latency_rows_tile(self, slot); break;
-    }
 }
 
 #endif /* MGV_LATENCY_TOWERS_CUH */

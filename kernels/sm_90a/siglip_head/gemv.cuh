@@ -59,9 +59,11 @@ DEVICE uint32_t gemv_sums(const FewRows &self, uint32_t row_tile, uint32_t warp)
 DEVICE float gemv_row_sum(float v) { v = quad_sum(v); return v + shfl_bfly_f32(v, 4); }
 
 /* Reciprocal standard deviation of a row, by the eight lanes that share it: from mean and squared deviations of each strip, every eighth of
-   them a lane's. Deviations of the strips' means are taken from the lane's first, then from the row's mean. */
-DEVICE float gemv_rstd(const FewRows &self, uint32_t row, uint32_t rows) {
-    const uint32_t inner = self.op.inner, count = inner / (GEMV_STRIP * GEMV_STRIP); /* strips of a lane */
+   them a lane's. Deviations of the strips' means are taken from the lane's first, then from the row's mean. ANY_WIDTH: some lanes may have
+   a strip more than others. */
+template <bool ANY_WIDTH> DEVICE float gemv_rstd(const FewRows &self, uint32_t row, uint32_t rows) {
+    const uint32_t inner = self.op.inner, own = ANY_WIDTH ? GEMV_STRIP - 1 - self.lane % GEMV_STRIP : 0,
+                   count = (inner / GEMV_STRIP + own) / GEMV_STRIP; /* strips of a lane */
     const float *from = self.arguments.stats + self.op.stats_in + ((size_t)row * (inner / GEMV_STRIP) + self.lane % GEMV_STRIP) * 2,
                 epsilon = self.op.epsilon;
     float first = 0, off = 0, off_squares = 0, squares = 0;
@@ -82,9 +84,11 @@ DEVICE float gemv_rstd(const FewRows &self, uint32_t row, uint32_t rows) {
             squares += deviations[i];
         }
     }
-    const float rcp_count = rcp_approx((float)count), mean = first + off * rcp_count;
+    const float rcp_count = rcp_approx(ANY_WIDTH && count == 0 ? 1.0f : (float)count), mean = first + off * rcp_count;
     squares += GEMV_STRIP * (off_squares - off * off * rcp_count);
-    const float away = mean - gemv_row_sum(mean) * (1.0f / GEMV_STRIP);
+    const float of_row = ANY_WIDTH ? gemv_row_sum(mean * (float)(count * GEMV_STRIP)) * rcp_approx((float)inner)
+                                   : gemv_row_sum(mean) * (1.0f / GEMV_STRIP);
+    const float away = mean - of_row;
     return rsqrt_approx(gemv_row_sum(squares + (float)(count * GEMV_STRIP) * away * away) * rcp_approx((float)inner) + epsilon);
 }
 
@@ -179,7 +183,7 @@ DEVICE void gemv_finish(const FewRows &self, const GemvStrips &strips, uint32_t 
 
 /* All rows with this warp's share of a strip, and a math warpgroup's strips to the end. HALVES: 1 where there are no more than eight rows.
    wait: for the rows; sync: of all math warps. */
-template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRows &self, const Wait &wait, const Sync &sync) {
+template <int HALVES, bool ANY_WIDTH, class Wait, class Sync> DEVICE void gemv_rows(const FewRows &self, const Wait &wait, const Sync &sync) {
     const mgv__kernel_op &op = self.op;
     const GemvStrips strips = {op.of.gemv.parts_log2, self.number * GEMV_WARPS >> op.of.gemv.parts_log2};
     const uint32_t parts = 1 << strips.parts_log2;
@@ -232,7 +236,7 @@ template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRow
 #pragma unroll
                     for (uint32_t i = 0; i < GEMV_STRIPS; i++)
                         residual[i] = gemv_residual(self, own_row, strips.first + gemv_number(group, i));
-                    if (fold) rstd = gemv_rstd(self, own_row, rows);
+                    if (fold) rstd = gemv_rstd<ANY_WIDTH>(self, own_row, rows);
                 }
             });
         }
@@ -241,7 +245,7 @@ template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRow
 #pragma unroll 1
     for (uint32_t row_tile = 0; row_tile < row_tiles; row_tile++) {
         const uint32_t row = row_tile * GEMV_ROWS + own_row;
-        if (HALVES > 1 && fold) rstd = gemv_rstd(self, row, rows);
+        if (HALVES > 1 && fold) rstd = gemv_rstd<ANY_WIDTH>(self, row, rows);
 #pragma unroll
         for (uint32_t i = 0; i < GEMV_STRIPS; i++) {
             const uint32_t number = gemv_number(group, i);
@@ -252,8 +256,8 @@ template <int HALVES, class Wait, class Sync> DEVICE void gemv_rows(const FewRow
     }
 }
 template <class Wait, class Sync> DEVICE void gemv(const FewRows &self, const Wait &wait, const Sync &sync) {
-    if (self.op.rows_total <= GEMV_ROWS / 2) gemv_rows<1>(self, wait, sync);
-    else gemv_rows<2>(self, wait, sync);
+    if (self.op.rows_total <= GEMV_ROWS / 2) gemv_rows<1, false>(self, wait, sync);
+    else gemv_rows<2, false>(self, wait, sync);
 }
 
 #endif /* MGV_GEMV_CUH */

@@ -84,8 +84,8 @@ template <int KEYS> DEVICE void pool_fold_norm(const Math &self, const mgv__kern
 }
 
 /* Exponentials -> weights as A operands, exp(s) rstd, and their sum over mean, added to a lane's `offset`. table: of the tokens. */
-template <int COUNT> DEVICE void pool_weights(const Math &self, const float (&s)[COUNT], uint32_t table, uint32_t (&w)[COUNT / 2],
-                                              float (&offset)[2]) {
+template <class Warp, int COUNT>
+DEVICE void pool_weights(const Warp &self, const float (&s)[COUNT], uint32_t table, uint32_t (&w)[COUNT / 2], float (&offset)[2]) {
 #pragma unroll
     for (int j = 0; j < COUNT / 4; j++) {
         float mean0, rstd0, mean1, rstd1;

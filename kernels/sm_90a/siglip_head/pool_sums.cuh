@@ -12,8 +12,8 @@ static_assert(MGV__ONLINE_KEYS == 128, "a thread of the warpgroup takes a token"
 static_assert(2 * POOL_TABLE_BYTES <= MGV__CHUNK_BYTES, "the tables of two blocks lie in a chunk");
 
 /* Scores of the heads `row` and `row` + 8 for a block of tokens, where accumulators have them; 0 where there is no head or no token. */
-template <class Tokens>
-DEVICE void pool_fetch_scores(const Math &self, const mgv__kernel_op &op, const Tokens &tokens, uint32_t first, uint32_t row,
+template <class Warp, class Tokens>
+DEVICE void pool_fetch_scores(const Warp &self, const mgv__kernel_op &op, const Tokens &tokens, uint32_t first, uint32_t row,
                               float (&s)[ONLINE_SCORES]) {
     const uint32_t pitch = (op.heads + 3) / 4 * 4, last = tokens.exists() ? tokens.count() : 0;
     const float *scores = (const float *)self.arguments.buffers[op.of.pool.scores] + tokens.first() * pitch;
