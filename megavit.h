@@ -420,6 +420,10 @@ typedef struct mgv_model_desc {
     mgv_parallel_for parallel;           /* threads that read and check weights; needed only during the call. Yours of `io` and `allocator`
                                             are called by the calling thread alone, so weights that come through `io` are not read by
                                             several */
+    int32_t shapes_only;                 /* 1: weights are not read, nor memory taken for them; what they are, where they lie and what they
+                                            cost is known: mgv_model_get_op, _get_tensor, schedules. No engine is made of it and nothing is
+                                            packed (MGV_ERROR_ARGUMENT); its hash is 0 */
+    uint32_t reserved;
 } mgv_model_desc;
 
 /* Opens, reads and checks a whole model. Blocks for as long as reading takes. A message names the directory first. What is taken for
@@ -457,7 +461,7 @@ typedef struct mgv_model_info {
     uint64_t parameters;
     uint64_t bytes;            /* of the weights in memory */
     double flops_per_image;    /* 1 multiply-add = 2; 0 where it depends on the picture */
-    uint64_t hash;             /* of config, preprocessing and every weight: equal models have equal hashes */
+    uint64_t hash;             /* of config, preprocessing and every weight: equal models have equal hashes; 0: weights were not read */
     mgv_tower tower;           /* what this handle is */
     int32_t has_vision, has_text; /* towers that the files hold, of those that are known here */
     uint32_t text_width;       /* columns of MGV_OUTPUT_TEXT; 0: a vision tower alone */
@@ -3045,6 +3049,7 @@ typedef struct mgv__source {
     uint32_t memory_file_count;
     uint64_t max_header_bytes;
     mgv_tower tower;                     /* that is read */
+    int32_t shapes_only;                 /* its weights are not */
     char snapshot[MGV__SNAPSHOT_BYTES];  /* what stands between path and names: "", or "snapshots/<revision>/" of a Hugging Face cache */
 } mgv__source;
 
@@ -3081,6 +3086,7 @@ static mgv_result mgv__source_open(mgv__source *source, const mgv_model_desc *de
     source->memory_file_count = full.memory_file_count;
     source->max_header_bytes = full.max_header_bytes ? full.max_header_bytes : 100000000;
     source->tower = full.tower;
+    source->shapes_only = full.shapes_only;
     if (full.tower < MGV_TOWER_VISION || full.tower > MGV_TOWER_BOTH)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "%i is no mgv_tower", (int64_t)full.tower);
     /* Positions in JSON are kept in 32 bits. */
@@ -8588,7 +8594,7 @@ struct mgv_model {
     uint32_t tensor_count;
     char *names;         /* all tensor and file names, one after the other */
     const char **files;  /* name of the file of each tensor */
-    void *weights;       /* all tensor data, each tensor at a multiple of 64 bytes */
+    void *weights;       /* all tensor data, each tensor at a multiple of 64 bytes; NULL: it was opened for its shapes alone */
     uint64_t weight_bytes;
     uint64_t parameters;
     uint64_t hash;
@@ -8852,6 +8858,12 @@ static mgv_result mgv__weights_read(mgv__weights_reader *reader, mgv__checkpoint
     return MGV_OK;
 }
 
+/* What is done with a model needs its weights. */
+static mgv_result mgv__model_needs_weights(const mgv_model *model, mgv_error *error) {
+    if (model->weights) return MGV_OK;
+    return mgv__fail(error, MGV_ERROR_ARGUMENT, "the model was opened for its shapes alone (mgv_model_desc.shapes_only): it has no weights");
+}
+
 /* Reads only the tensors that the operations name, in the precision they are stored in, and makes the model's hash. */
 static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *checkpoint, const mgv_parallel_for *parallel,
                                           mgv_error *error) {
@@ -8864,8 +8876,10 @@ static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *che
         if (model->tensors[i].bytes > SIZE_MAX || !mgv__align_up((size_t)model->tensors[i].bytes, 64, &aligned) ||
             !mgv__add(total, aligned, &total))
             return mgv__fail(error, MGV_ERROR_NOMEM, "the weights do not fit into this machine's address space");
+        model->parameters += model->tensors[i].bytes / (mgv_dtype_bits(model->tensors[i].dtype) / 8);
     }
     model->weight_bytes = total;
+    if (checkpoint->source->shapes_only) return MGV_OK;
     model->weights = mgv__alloc(&model->allocator, total);
     if (!model->weights) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for %u bytes of weights", (uint64_t)total);
     memset(&reader, 0, sizeof reader);
@@ -8874,7 +8888,6 @@ static mgv_result mgv__model_read_weights(mgv_model *model, mgv__checkpoint *che
         mgv__tensor *tensor = &model->tensors[i];
         result = mgv__weights_read(&reader, checkpoint, tensor, p, parallel, error);
         if (result == MGV_OK && tensor->channels_last) result = mgv__tensor_channels_first(tensor, p, &model->allocator, error);
-        model->parameters += tensor->bytes / (mgv_dtype_bits(tensor->dtype) / 8);
         mgv__align_up((size_t)tensor->bytes, 64, &aligned);
         p += aligned;
     }
@@ -15745,6 +15758,8 @@ static mgv_result mgv__pack_for(const mgv_model *model, const char *architecture
     (void)mgv__pack_rows;
     {
         const mgv__machine *machine = mgv__find_machine(architecture, error);
+        const mgv_result result = file ? mgv__model_needs_weights(model, error) : MGV_OK;
+        if (result != MGV_OK) return result;
         return machine ? mgv__model_pack(model, machine, file, capacity, bytes, error) : MGV_ERROR_UNSUPPORTED;
     }
 #else
@@ -18798,6 +18813,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     if (!engine) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_create: engine is NULL");
     *engine = NULL;
     result = mgv__engine_take_desc(&d, model, desc, error);
+    if (result == MGV_OK) result = mgv__model_needs_weights(model, error);
     if (result == MGV_OK && model->config.language) language = model;
     if (result == MGV_OK && language) result = mgv__choose_decoder(&d, language, &decoder, error);
     if (result == MGV_OK) model = mgv__picture_model(model);

@@ -81,6 +81,9 @@ static void plan_of_texts(void **state) {
     }
 }
 static void plans_of_texts_that_cannot_be(void **state) {
+    static const char *const of_pictures[][2] = {{"--batch", "1"}, {"--size", "64x64"}, {"--frames", "2"}, {"--schedule-images", "8"},
+                                                 {"--min-pixels", "4096"}, {"--max-pixels", "65536"}, {"--backend", "cpu"}};
+    size_t i;
     (void)state;
     assert_int_equal(run("plan", "--model", model_path, "--sessions", "9"), 1);
     assert_non_null(strstr(said_err, "9 sessions at 0 on 132 multiprocessors; a launch has up to 8"));
@@ -88,6 +91,14 @@ static void plans_of_texts_that_cannot_be(void **state) {
     assert_int_equal(run("plan", "--model", model_path, "--sessions", "1", "--arch", "sm_100a"), 1); /* not Hopper's in silence */
     assert_non_null(strstr(said_err, "texts are decoded by Hopper's kernels, in bf16, alone"));
     assert_int_equal(run("plan", "--model", model_path, "--position", "1", "--precision", "mxfp8"), 1);
+    for (i = 0; i < COUNT_OF(of_pictures); i++) { /* nor anything else that would not be looked at */
+        char expected[64];
+        assert_int_equal(run("plan", "--model", model_path, i % 2 ? "--sessions" : "--position", "1", of_pictures[i][0], of_pictures[i][1]), 1);
+        snprintf(expected, sizeof expected, i + 1 < COUNT_OF(of_pictures) ? "%s is of pictures" : "%s cpu: ", of_pictures[i][0]);
+        assert_non_null(strstr(said_err, expected));
+        assert_int_equal(said_out[0], 0);
+    }
+    assert_int_equal(run("plan", "--model", model_path, "--sessions", "1", "--backend", "cuda", "--arch", "sm_90a"), 0);
     assert_bad_file(run("plan", "--model", MODEL, "--sessions", "1"), MODEL);
     assert_bad_file(run("plan", "--model", "tests/golden/decoder/qwen3", "--position", "4"),
                     "heads of 128 columns, and this model's have 16");

@@ -243,9 +243,93 @@ static void test_arguments(void **state) {
     mgv_model_close(tower);
 }
 
+/* A model opened for its shapes alone: not a byte of its weights is read, nor room made for them, what it costs is what it costs whole,
+   and what needs the weights says so. */
+static void test_shapes_alone(void **state) {
+    static const shape shapes[] = {{"qwen3", 1024, 3072, 16, 8, 128, 500, 1, 0, 0}, {"qwen3_vl_text", 1024, 3072, 32, 8, 128, 500, 1, 1, 0}};
+    static const int32_t towers[] = {MGV_TOWER_LANGUAGE, MGV_TOWER_LANGUAGE, MGV_TOWER_VISION};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(towers); i++) {
+        held_model held;
+        fake_files files;
+        fake_file entries[2];
+        counting_allocator counts[2];
+        mgv_model *models[2];
+        mgv_model_info info[2];
+        mgv_model_desc desc;
+        mgv_engine *engine;
+        mgv_tensor_info tensor;
+        mgv_error error;
+        uint64_t header, read[2], packed[2] = {0, 0}, bytes = 0;
+        unsigned char *pack;
+        uint32_t k;
+        int alone;
+        make_files(&held, &shapes[i > 0], LANGUAGE_LAYERS, 1);
+        memcpy(&header, held.file, 8);
+        entries[0].name = "config.json";
+        entries[0].data = held.config;
+        entries[0].bytes = strlen(held.config);
+        entries[1].name = "model.safetensors";
+        entries[1].data = held.file;
+        entries[1].bytes = held.file_bytes;
+        for (alone = 0; alone < 2; alone++) {
+            memset(&desc, 0, sizeof desc);
+            desc.tower = towers[i];
+            desc.shapes_only = alone;
+            desc.io = fake_files_make(&files, entries, 2);
+            memset(&counts[alone], 0, sizeof counts[alone]);
+            desc.allocator = counting_allocator_make(&counts[alone]);
+            if (mgv_model_open(&models[alone], &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+            read[alone] = files.bytes_read;
+            assert_int_equal(mgv_model_get_info(models[alone], &info[alone]), MGV_OK);
+            assert_int_equal(files.open_now, 0);
+        }
+        assert_true(info[0].bytes > 100000 && info[0].hash != 0);
+        assert_in_range(read[1], header, 4 * (8 + header + entries[0].bytes)); /* once for each tower, and once to see which there are */
+        assert_true(counts[1].peak_bytes < info[0].bytes / 2 && info[0].bytes < counts[0].peak_bytes);
+        assert_int_equal(info[1].hash, 0);
+        info[1].hash = info[0].hash;
+        assert_memory_equal(&info[0], &info[1], sizeof info[0]);
+        for (k = 0; k < info[0].tensor_count; k++) {
+            mgv_tensor_info whole;
+            assert_int_equal(mgv_model_get_tensor(models[0], k, &whole), MGV_OK);
+            assert_int_equal(mgv_model_get_tensor(models[1], k, &tensor), MGV_OK);
+            assert_string_equal(tensor.name, whole.name);
+            assert_true(tensor.bytes == whole.bytes && tensor.offset == whole.offset && tensor.shape[0] == whole.shape[0]);
+            bytes += tensor.bytes;
+        }
+        assert_int_equal(read[0] - read[1], bytes);
+        if (towers[i] == MGV_TOWER_LANGUAGE) {
+            schedule whole, shape_of;
+            get(models[0], 3, 700, 0, &whole);
+            get(models[1], 3, 700, 0, &shape_of);
+            assert_memory_equal(&whole.info, &shape_of.info, sizeof whole.info);
+        }
+        engine = NULL;
+        assert_int_equal(mgv_engine_create(&engine, models[1], NULL, &error), MGV_ERROR_ARGUMENT);
+        assert_null(engine);
+        assert_non_null(strstr(error.message, "opened for its shapes alone (mgv_model_desc.shapes_only): it has no weights"));
+        if (towers[i] == MGV_TOWER_VISION) {
+            for (alone = 0; alone < 2; alone++)
+                if (mgv_model_packed_bytes(models[alone], "sm_90a", &packed[alone], &error) != MGV_OK) fail_msg("%s", error.message);
+            assert_int_equal(packed[0], packed[1]);
+            pack = (unsigned char *)malloc((size_t)packed[0]);
+            assert_non_null(pack);
+            assert_int_equal(mgv_model_pack(models[1], "sm_90a", pack, packed[1], &error), MGV_ERROR_ARGUMENT);
+            assert_non_null(strstr(error.message, "it has no weights"));
+            assert_int_equal(mgv_model_pack(models[0], "sm_90a", pack, packed[0], &error), MGV_OK);
+            free(pack);
+        }
+        for (alone = 0; alone < 2; alone++) mgv_model_close(models[alone]);
+        assert_true(counts[0].live_blocks == 0 && counts[1].live_blocks == 0);
+        free(held.file);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_counted_by_hand), cmocka_unit_test(test_measured),
                                        cmocka_unit_test(test_other_shapes), cmocka_unit_test(test_attention_bound),
-                                       cmocka_unit_test(test_arguments)};
+                                       cmocka_unit_test(test_arguments), cmocka_unit_test(test_shapes_alone)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -136,6 +136,7 @@ static int plan_texts(const char *directory, const mgv_decode_desc *decode) {
     int status;
     memset(&desc, 0, sizeof desc);
     desc.path = directory;
+    desc.shapes_only = 1;
     desc.tower = MGV_TOWER_LANGUAGE;
     desc.logger = cli_logger();
     result = mgv_model_open(&model, &desc, &error);
@@ -143,6 +144,20 @@ static int plan_texts(const char *directory, const mgv_decode_desc *decode) {
     status = cli_print_decode_schedule(model, directory, decode);
     mgv_model_close(model);
     return status;
+}
+
+/* What says something of pictures, or of machines that decode no texts, says nothing of texts. */
+static int check_texts(const cli_command *command, const cli_session_options *o, const mgv_schedule_desc *schedule, const char *size,
+                       uint32_t frames, int other_machine) {
+    const struct { const char *name; int given; } of_pictures[] = {
+        {"--batch", o->batch != 0}, {"--size", size != NULL}, {"--frames", frames != 0}, {"--schedule-images", schedule->schedule_images != 0},
+        {"--min-pixels", o->min_pixels != 0}, {"--max-pixels", o->max_pixels != 0}};
+    for (size_t i = 0; i < sizeof of_pictures / sizeof of_pictures[0]; i++)
+        if (of_pictures[i].given)
+            return cli_usage(command, "%s is of pictures, and --sessions and --position are of texts: it is either or", of_pictures[i].name);
+    if (o->backend == MGV_BACKEND_CPU) return cli_usage(command, "--backend cpu: --sessions and --position are of texts on a GPU");
+    if (other_machine) return cli_usage(command, "--sessions and --position: texts are decoded by Hopper's kernels, in bf16, alone");
+    return CLI_GO_ON;
 }
 
 static int run(const cli_command *command, int argc, char **argv) {
@@ -156,7 +171,6 @@ static int run(const cli_command *command, int argc, char **argv) {
     memset(&o, 0, sizeof o);
     memset(&schedule, 0, sizeof schedule);
     memset(&image, 0, sizeof image);
-    o.batch = image.frames = 1;
     const cli_option options[] = {
         {"--model", CLI_TEXT, &o.model, "DIR", "the model: a directory as Hugging Face stores it"},
         {"--batch", CLI_COUNT, &o.batch, "N", "pictures in one call (1)"},
@@ -181,14 +195,18 @@ static int run(const cli_command *command, int argc, char **argv) {
     int status = cli_parse(command, options, NULL, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (!o.model) return cli_usage(command, "--model is missing");
+    decode.multiprocessors = schedule.multiprocessors;
+    if (decode.sessions || decode.position) {
+        status = check_texts(command, &o, &schedule, size, image.frames, architecture || precision);
+        return status == CLI_GO_ON ? plan_texts(o.model, &decode) : status;
+    }
+    if (!o.batch) o.batch = 1;
+    if (!image.frames) image.frames = 1;
     if (size) status = read_size(command, size, &image);
     if (status != CLI_GO_ON) return status;
-    decode.multiprocessors = schedule.multiprocessors;
-    if ((decode.sessions || decode.position) && (architecture || precision))
-        return cli_usage(command, "--sessions and --position: texts are decoded by Hopper's kernels, in bf16, alone");
-    if (decode.sessions || decode.position) return plan_texts(o.model, &decode);
     memset(&desc, 0, sizeof desc);
     desc.path = o.model;
+    desc.shapes_only = 1;
     desc.logger = cli_logger();
     result = mgv_model_open(&model, &desc, &error);
     if (result != MGV_OK) return cli_fail_library(o.model, result, &error);
@@ -208,5 +226,6 @@ const cli_command cli_plan = {
     "Then the schedule of the GPU kernel, where it runs this model: tiles, waves and clusters of every operation over all layers, budgets\n"
     "of shared memory and registers, bytes from L2 and memory as the kernel moves them and as separate passes would (unfused), and the\n"
     "time that each should take by a simple model, which is printed below it. Needs no GPU.\n\n"
-    "With --sessions or --position: how the GPU appends ids to sessions of a language model, what each step reads, and ids a second.\n",
+    "With --sessions or --position: how the GPU appends ids to sessions of a language model, what each step reads, and ids a second;\n"
+    "options of pictures are refused there. Of the weights only their shapes are read.\n",
     run};
