@@ -1080,7 +1080,8 @@ MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tok
    launch generates and any max_sms, alone and beside other sessions. An append goes by tiles, an id of mgv_session_step or
    mgv_session_generate does not: the same id appended and generated differs within bf16's rounding. mgv_session_workspace_bytes counts the
    host's memory; the card's is allocated: keys and values, and some MB. A session's launches go onto a stream of its own and are part of no
-   CUDA graph; other streams may be captured meanwhile. */
+   CUDA graph; other streams may be captured meanwhile, but not while mgv_picture_encode runs: it takes the legacy default stream, and
+   says so (MGV_ERROR_ARGUMENT) where one is. */
 
 typedef struct mgv_session mgv_session;
 
@@ -17993,7 +17994,11 @@ static mgv_status mgv__gpu_look(mgv_engine *engine, mgv__gpu *gpu, mgv_error *er
 static mgv_result mgv__gpu_check_stream(mgv_engine *engine, mgv__gpu *gpu, cudaStream_t stream, mgv_error *error) {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     mgv_status status = engine->job.abandoned ? MGV_STATUS_RUNNING : MGV_STATUS_DONE;
-    MGV__CUDA_TRY(gpu->calls, StreamIsCapturing, (stream, &capture), "asking the stream");
+    const cudaError_t code = gpu->calls->StreamIsCapturing(stream, &capture);
+    if (code == cudaErrorStreamCaptureImplicit)
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "another stream is being captured, which the legacy default stream would have to wait "
+                         "for: encode on a stream of your own, or when the capture has ended");
+    if (code != cudaSuccess) return mgv__cuda_fail(gpu->calls, error, code, "cudaStreamIsCapturing", "asking the stream");
     if (capture == cudaStreamCaptureStatusInvalidated)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "the capture of this stream has failed before");
     gpu->capturing = capture == cudaStreamCaptureStatusActive;
@@ -18463,9 +18468,11 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     state->words = mgv__decode_place_words(a, NULL, MGV__DECODE_SESSIONS, decoder->ctas);
     state->table_bytes = (uint64_t)MGV__DECODE_SESSIONS * MGV__DECODE_TABLES * MGV__DECODE_BINS * sizeof(mgv__decode_bin);
     words = (state->words * 8 + 255) / 256 * 256 + state->table_bytes + 256; /* the tables, the abort word */
+    MGV__CUDA_TRY(calls, StreamCreateWithFlags, (&state->stream, cudaStreamNonBlocking), "making a stream");
+    MGV__CUDA_TRY(calls, EventCreateWithFlags, (&state->done, cudaEventDisableTiming), "making an event");
     MGV__CUDA_TRY(calls, Malloc, ((void **)&state->block, (size_t)(words + MGV__DECODE_UPLOAD_BYTES + 2 * cache + logits)),
                   "allocating device memory for a session");
-    MGV__CUDA_TRY(calls, Memset, (state->block, 0, (size_t)words), "clearing a session's words");
+    MGV__CUDA_TRY(calls, MemsetAsync, (state->block, 0, (size_t)words, state->stream), "clearing a session's words");
     mgv__decode_place_words(a, (uint64_t *)(void *)state->block, MGV__DECODE_SESSIONS, decoder->ctas);
     a->aborted = (uint32_t *)(void *)(state->block + words - 256);
     a->tables = (mgv__decode_bin *)(void *)(state->block + words - 256 - state->table_bytes);
@@ -18497,9 +18504,7 @@ static mgv_result mgv__decoder_open_parts(mgv__decoder_state *state, uint32_t ca
     a->generation = 1;
     a->poll_limit = MGV__DECODE_POLL_LIMIT;
     a->pace = MGV__DECODE_PACE;
-    MGV__CUDA_TRY(calls, EventCreateWithFlags, (&state->done, cudaEventDisableTiming), "making an event");
-    MGV__CUDA_TRY(calls, StreamCreateWithFlags, (&state->stream, cudaStreamNonBlocking), "making a stream");
-    MGV__CUDA_TRY(calls, StreamSynchronize, (NULL), "clearing a session's words"); /* no other stream waits for it */
+    MGV__CUDA_TRY(calls, StreamSynchronize, (state->stream), "clearing a session's words"); /* others' launches may use them */
     return MGV_OK;
 }
 
@@ -18520,7 +18525,7 @@ static mgv_result mgv__decoder_open_prompt(mgv__decoder_state *state, uint32_t c
     a->decode.session[0] = state->session;
     bytes = mgv__prompt_place_buffers(a, NULL, blocks);
     MGV__CUDA_TRY(calls, Malloc, ((void **)&state->prompt_block, (size_t)bytes + upload), "allocating device memory for prompts");
-    MGV__CUDA_TRY(calls, Memset, (state->prompt_block, 0, (size_t)bytes), "clearing it");
+    MGV__CUDA_TRY(calls, MemsetAsync, (state->prompt_block, 0, (size_t)bytes, state->stream), "clearing it");
     mgv__prompt_place_buffers(a, state->prompt_block, blocks);
     state->prompt_upload = state->prompt_block + bytes;
     a->decode.ids = (const uint32_t *)(void *)state->prompt_upload;
@@ -18535,7 +18540,7 @@ static mgv_result mgv__decoder_open_prompt(mgv__decoder_state *state, uint32_t c
         MGV__CUDA_TRY(calls, Malloc, ((void **)&state->pictures, (size_t)(1 + a->deepstack) * rows * c->hidden * 4),
                       "allocating device memory for a session's pictures");
     a->pictures = state->pictures;
-    MGV__CUDA_TRY(calls, StreamSynchronize, (NULL), "clearing a prompt's buffers"); /* no other stream waits for it */
+    MGV__CUDA_TRY(calls, StreamSynchronize, (state->stream), "clearing a prompt's buffers");
     return MGV_OK;
 }
 
@@ -18547,6 +18552,15 @@ static mgv_result mgv__decoder_open(mgv__decoder_state *state, const mgv__decode
     if (result == MGV_OK) result = mgv__decoder_open_prompt(state, capacity, error);
     if (result != MGV_OK) mgv__decoder_close(state);
     return result;
+}
+
+/* A copy that is done when this returns. On the session's own stream: the legacy default one may not be used while another is captured. */
+static mgv_result mgv__decoder_copy(mgv__decoder_state *state, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                                    const char *what, mgv_error *error) {
+    const mgv__cuda_calls *calls = state->decoder->calls;
+    MGV__CUDA_TRY(calls, MemcpyAsync, (to, from, bytes, kind, state->stream), what);
+    MGV__CUDA_TRY(calls, StreamSynchronize, (state->stream), what);
+    return MGV_OK;
 }
 
 /* ---- A launch ---- */
@@ -20864,12 +20878,10 @@ static mgv_result mgv__session_gpu_end(mgv_session *session, int wants_logits, m
     mgv__gpu gpu;
     mgv__gpu_thread thread;
     mgv_result result = mgv__decoder_enter(state->decoder, &gpu, &thread, error);
-    cudaError_t code = cudaSuccess;
     if (result == MGV_OK) result = mgv__decoder_look(state, error);
     if (result == MGV_OK && wants_logits)
-        code = state->decoder->calls->Memcpy(state->logits, state->session.logits, bytes, cudaMemcpyDeviceToHost);
+        result = mgv__decoder_copy(state, state->logits, state->session.logits, bytes, cudaMemcpyDeviceToHost, "fetching logits", error);
     mgv__gpu_leave(&gpu, &thread);
-    if (code != cudaSuccess) return mgv__cuda_fail(state->decoder->calls, error, code, "cudaMemcpy", "fetching logits");
     if (result == MGV_OK && wants_logits) memcpy(session->buffers[session->logits], state->logits, bytes);
     return result;
 }
@@ -21510,26 +21522,25 @@ MEGAVIT_API mgv_result mgv_session_saved_bytes(const mgv_session *session, uint6
 /* Keys or values of `count` ids of one head and layer, between the card, where they are bf16, and a file. */
 static mgv_result mgv__session_gpu_copy_rows(const mgv_session *session, uint16_t *rows, unsigned char *file, uint32_t count, int save,
                                              mgv_error *error) {
-    const mgv__cuda_calls *calls = session->gpu->decoder->calls;
     uint16_t *window = (uint16_t *)(void *)session->gpu->rotary; /* pinned, and free between launches */
     const uint32_t most = (MGV__DECODE_UPLOAD_BYTES - MGV__DECODE_IDS_BYTES) / (MGV__DECODE_HEAD_DIM * 2);
     uint32_t first, now, i;
     for (first = 0; first < count; first += now) {
         const size_t at = (size_t)first * MGV__DECODE_HEAD_DIM;
         unsigned char *part = file + at * sizeof(float);
+        mgv_result result = MGV_OK;
+        size_t bytes;
         now = mgv__min_u32(most, count - first);
-        if (save)
-            MGV__CUDA_TRY(calls, Memcpy, (window, rows + at, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyDeviceToHost),
-                          "saving a session");
-        for (i = 0; i < now * MGV__DECODE_HEAD_DIM; i++) {
+        bytes = (size_t)now * MGV__DECODE_HEAD_DIM * 2;
+        if (save) result = mgv__decoder_copy(session->gpu, window, rows + at, bytes, cudaMemcpyDeviceToHost, "saving a session", error);
+        for (i = 0; i < now * MGV__DECODE_HEAD_DIM && result == MGV_OK; i++) {
             float value = mgv__float_of_bf16(window[i]);
             if (save) memcpy(part + i * sizeof value, &value, sizeof value);
             else memcpy(&value, part + i * sizeof value, sizeof value);
             window[i] = mgv__bf16_round(value);
         }
-        if (!save)
-            MGV__CUDA_TRY(calls, Memcpy, (rows + at, window, (size_t)now * MGV__DECODE_HEAD_DIM * 2, cudaMemcpyHostToDevice),
-                          "restoring a session");
+        if (!save) result = mgv__decoder_copy(session->gpu, rows + at, window, bytes, cudaMemcpyHostToDevice, "restoring a session", error);
+        if (result != MGV_OK) return result;
     }
     return MGV_OK;
 }

@@ -61,6 +61,7 @@ typedef struct fake_cuda {
     uint32_t *abort_word;      /* of the last launch */
     uint32_t aborted;          /* how the kernel ends, mgv__kernel_status.aborted */
     enum cudaStreamCaptureStatus capture; /* in the global mode */
+    int captures_another;      /* of a stream that no call is given: theirs do at once what they are told */
     enum cudaStreamCaptureMode mode; /* of the thread */
     fake_graph *graph;         /* that is being captured, or NULL */
     fake_block blocks[FAKE_MAX_BLOCKS];
@@ -69,6 +70,8 @@ typedef struct fake_cuda {
     int streams[FAKE_STREAMS]; /* as events */
     int libraries;
     uint32_t launches;
+    uint32_t fail_launch;      /* this launch fails, from 1; 0: none */
+    uint64_t to_host;          /* bytes that were copied from the device */
     int unwatched;             /* launches behind which nothing was recorded or waited for */
     unsigned int grid;         /* blocks of the last launch */
     void (*kernel)(const void *arguments); /* what a launch does */
@@ -142,6 +145,13 @@ static inline int fake_ends_the_capture(void) {
     return 1;
 }
 
+/* A call that the legacy default stream has a part in, which waits for all others: a capture forbids it in any mode. */
+static inline int fake_uses_the_default_stream(cudaStream_t stream) {
+    if (stream || fake.capture == cudaStreamCaptureStatusNone) return 0;
+    fake.capture = cudaStreamCaptureStatusInvalidated;
+    return 1;
+}
+
 static const char *fake_GetErrorString(cudaError_t code) { return code == cudaSuccess ? "no error" : "planted"; }
 static cudaError_t fake_DriverGetVersion(int *version) { FAKE_CALL("DriverGetVersion"); *version = fake.driver; return cudaSuccess; }
 static cudaError_t fake_RuntimeGetVersion(int *version) { FAKE_CALL("RuntimeGetVersion"); *version = fake.runtime; return cudaSuccess; }
@@ -168,10 +178,14 @@ static cudaError_t fake_DeviceGetAttribute(int *value, enum cudaDeviceAttr attri
                                                                       : -1;
     return *value < 0 ? cudaErrorInvalidValue : cudaSuccess;
 }
-static cudaError_t fake_Malloc(void **memory, size_t bytes) { FAKE_CALL("Malloc"); return fake_allocate(memory, bytes,
-                                                                                                        FAKE_DEVICE_MEMORY); }
-static cudaError_t fake_MallocHost(void **memory, size_t bytes) { FAKE_CALL("MallocHost"); return fake_allocate(memory, bytes,
-                                                                                                                FAKE_PINNED_MEMORY); }
+static cudaError_t fake_Malloc(void **memory, size_t bytes) {
+    FAKE_CALL("Malloc");
+    return fake_ends_the_capture() ? cudaErrorStreamCaptureUnsupported : fake_allocate(memory, bytes, FAKE_DEVICE_MEMORY);
+}
+static cudaError_t fake_MallocHost(void **memory, size_t bytes) {
+    FAKE_CALL("MallocHost");
+    return fake_ends_the_capture() ? cudaErrorStreamCaptureUnsupported : fake_allocate(memory, bytes, FAKE_PINNED_MEMORY);
+}
 static cudaError_t fake_Free(void *memory) {
     return fake_ends_the_capture() ? cudaErrorStreamCaptureUnsupported : fake_release(memory, FAKE_DEVICE_MEMORY);
 }
@@ -182,7 +196,7 @@ static cudaError_t fake_FreeHost(void *memory) {
 /* The next node of the graph that is being captured; NULL: none is, and things are done at once. */
 static inline fake_node *fake_node_of(int kind) {
     fake_node *node;
-    if (fake.capture != cudaStreamCaptureStatusActive) return NULL;
+    if (fake.capture != cudaStreamCaptureStatusActive || fake.captures_another) return NULL;
     assert_true(fake.graph && fake.graph->count < FAKE_NODES);
     node = &fake.graph->nodes[fake.graph->count++];
     memset(node, 0, sizeof *node);
@@ -198,18 +212,20 @@ static inline void fake_copy(void *to, const void *from, size_t bytes, enum cuda
     if (kind == cudaMemcpyHostToDevice) assert_true(to_device && !from_device);
     if (kind == cudaMemcpyDeviceToHost) assert_true(!to_device && from_device);
     if (kind == cudaMemcpyDeviceToDevice) assert_true(to_device && from_device);
+    if (from_device && !to_device) fake.to_host += bytes;
     memcpy(to, from, bytes);
 }
 static cudaError_t fake_Memcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     FAKE_CALL("Memcpy");
+    if (fake_uses_the_default_stream(NULL)) return cudaErrorStreamCaptureImplicit;
     fake_copy(to, from, bytes, kind);
     if (kind == cudaMemcpyHostToDevice && !fake_find(from, bytes)) fake.copying = 1;
     return cudaSuccess;
 }
 static cudaError_t fake_MemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
     fake_node *node;
-    (void)stream;
     FAKE_CALL("MemcpyAsync");
+    if (fake.captures_another && fake_uses_the_default_stream(stream)) return cudaErrorStreamCaptureImplicit;
     node = fake_node_of(FAKE_COPY);
     if (!node) fake_copy(to, from, bytes, kind);
     else {
@@ -225,11 +241,14 @@ static inline cudaError_t fake_set(void *to, int byte, size_t bytes) {
     memset(to, byte, bytes);
     return cudaSuccess;
 }
-static cudaError_t fake_Memset(void *to, int byte, size_t bytes) { FAKE_CALL("Memset"); return fake_set(to, byte, bytes); }
+static cudaError_t fake_Memset(void *to, int byte, size_t bytes) {
+    FAKE_CALL("Memset");
+    return fake_uses_the_default_stream(NULL) ? cudaErrorStreamCaptureImplicit : fake_set(to, byte, bytes);
+}
 static cudaError_t fake_MemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream) {
     fake_node *node;
-    (void)stream;
     FAKE_CALL("MemsetAsync");
+    if (fake.captures_another && fake_uses_the_default_stream(stream)) return cudaErrorStreamCaptureImplicit;
     node = fake_node_of(FAKE_SET);
     if (!node) return fake_set(to, byte, bytes);
     node->to = to;
@@ -296,6 +315,8 @@ static cudaError_t fake_StreamDestroy(cudaStream_t stream) {
 }
 static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
     FAKE_CALL("StreamSynchronize");
+    if (fake_uses_the_default_stream(stream)) return cudaErrorStreamCaptureImplicit;
+    if (fake_ends_the_capture()) return cudaErrorStreamCaptureUnsupported;
     if (stream) assert_int_equal(*(int *)(void *)stream, 1);
     if (fake.late && stream == fake.launched_on) fake_end_late();
     fake.copying = 0;
@@ -303,9 +324,9 @@ static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
     return cudaSuccess;
 }
 static cudaError_t fake_StreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
-    (void)stream;
     FAKE_CALL("StreamIsCapturing");
-    *status = fake.capture;
+    if (fake.captures_another && fake.capture != cudaStreamCaptureStatusNone && !stream) return cudaErrorStreamCaptureImplicit; /* unharmed */
+    *status = fake.captures_another ? cudaStreamCaptureStatusNone : fake.capture;
     return cudaSuccess;
 }
 static cudaError_t fake_ThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
@@ -388,7 +409,7 @@ static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const 
     assert_true(config->gridDim.x <= (unsigned int)fake.multiprocessors);
     fake.grid = config->gridDim.x;
     fake.launched_on = config->stream;
-    fake.launches++;
+    if (++fake.launches == fake.fail_launch) return fake.fail_code;
     fake.unwatched++;
     node = fake_node_of(FAKE_LAUNCH);
     if (node) memcpy(&node->arguments, arguments[0], sizeof node->arguments);

@@ -294,7 +294,7 @@ static void test_ended_texts(void **state) {
     begin(&f, &small, 150, 0);
     assert_int_equal(append(f.session, ids, 5, &f.error), MGV_OK);
     to_cancel = f.session;
-    fake.fail_name = "cudaMemcpy"; /* of logits */
+    fake.fail_name = "cudaStreamSynchronize"; /* behind the copy of logits */
     assert_int_equal(generate(f.session, made, 80, NULL, 0, &count, &stopped, &f.error), MGV_ERROR_CANCELLED);
     assert_true(fake.failed && !f.session->has_logits);
     assert_int_equal(count, MGV__DECODE_STEPS);
@@ -623,6 +623,111 @@ static void test_picture_rows_on_the_card(void **state) {
     assert_ptr_equal(picture.tokens, card);
     assert_ptr_equal(picture.deepstack[1], (float *)card + floats / 3 * 2);
     fake_release(card, FAKE_DEVICE_MEMORY);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    assert_int_equal(fake_alive(), 0);
+    close_model(&held);
+}
+
+/* Another stream is being captured, in the global mode, while sessions are made, work and go: the capture goes on, and so do they. */
+static void test_captures_of_others(void **state) {
+    fixture f;
+    mgv_session *sessions[2];
+    mgv_generate_desc descs[2];
+    uint32_t ids[MOST_IDS], made[2][20], one[20], count, counts[2], i;
+    float kept[MOST_IDS];
+    int32_t stopped[2];
+    uint64_t bytes = 0;
+    uint8_t *file;
+    (void)state;
+    rule_ids(ids, kept, MOST_IDS);
+    begin(&f, &small, 100, 8);
+    fake.capture = cudaStreamCaptureStatusActive;
+    fake.captures_another = 1;
+    sessions[0] = f.session;
+    if (make_session(f.engine, 90, 0, &sessions[1], &f.error) != MGV_OK) fail_msg("%s", f.error.message);
+    memset(descs, 0, sizeof descs);
+    for (i = 0; i < 2; i++) {
+        if (append(sessions[i], ids, 20 + i, &f.error) != MGV_OK) fail_msg("%s", f.error.message);
+        check_logits(sessions[i], kept, 20 + i);
+        descs[i].ids = made[i];
+        descs[i].id_capacity = 20;
+    }
+    assert_int_equal(mgv_session_saved_bytes(f.session, &bytes, &f.error), MGV_OK);
+    file = (uint8_t *)malloc((size_t)bytes);
+    assert_non_null(file);
+    if (mgv_session_save(f.session, file, bytes, &f.error) != MGV_OK) fail_msg("%s", f.error.message);
+    if (generate(f.session, one, 20, NULL, 0, &count, stopped, &f.error) != MGV_OK) fail_msg("%s", f.error.message);
+    if (mgv_session_restore(f.session, file, bytes, &f.error) != MGV_OK) fail_msg("%s", f.error.message);
+    if (mgv_sessions_generate(sessions, descs, 2, counts, stopped, &f.error) != MGV_OK) fail_msg("%s", f.error.message);
+    assert_true(count == 20 && counts[0] == 20 && counts[1] == 20);
+    assert_memory_equal(one, made[0], sizeof one);
+    assert_int_equal(mgv_session_step(sessions[1], ids[50], &f.error), MGV_OK);
+    mgv_session_destroy(sessions[1]);
+    assert_int_equal(fake.capture, cudaStreamCaptureStatusActive);
+    assert_int_equal(fake.mode, cudaStreamCaptureModeGlobal);
+    fake.capture = cudaStreamCaptureStatusNone;
+    free(file);
+    end(&f);
+}
+
+/* Pictures are encoded on the legacy default stream, which says so while another stream is captured; and a captured stream is nothing that a
+   language model's engine takes. Neither harms capture, engine or session. */
+static void test_captures_and_pictures(void **state) {
+    static uint8_t pixels[64 * 96 * 3];
+    static fake_graph graph;
+    held_model held;
+    mgv_engine *engine = NULL;
+    mgv_session *session = NULL;
+    mgv_image image;
+    mgv_picture picture;
+    mgv_encode_desc desc;
+    mgv_output output;
+    mgv_error error;
+    uint64_t floats = 0;
+    uint32_t ids[5];
+    float kept[5];
+    void *card = NULL;
+    (void)state;
+    rule_ids(ids, kept, 5);
+    open_model(&held, &seeing);
+    make_card();
+    add_tower_kernel();
+    if (make_engine(&held, MGV_BACKEND_CUDA, NULL, &engine, &error) != MGV_OK) fail_msg("%s", error.message);
+    assert_int_equal(make_session(engine, 40, 0, &session, &error), MGV_OK);
+    memset(&image, 0, sizeof image);
+    image.pixels = pixels;
+    image.width = 96;
+    image.height = 64;
+    assert_int_equal(mgv_picture_encode(engine, &image, NULL, 0, &floats, &picture, &error), MGV_ERROR_CAPACITY);
+    assert_int_equal(fake_allocate(&card, (size_t)floats * sizeof(float), FAKE_DEVICE_MEMORY), cudaSuccess);
+    fake.capture = cudaStreamCaptureStatusActive;
+    fake.captures_another = 1;
+    assert_int_equal(mgv_picture_encode(engine, &image, (float *)card, floats, &floats, &picture, &error), MGV_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "another stream is being captured, which the legacy default stream would have to wait for"));
+    assert_int_equal(fake.launches, 0);
+    fake.captures_another = 0; /* now it is the one that mgv_encode is given */
+    fake.graph = &graph;
+    memset(&desc, 0, sizeof desc);
+    memset(&output, 0, sizeof output);
+    output.kind = MGV_OUTPUT_TOKENS;
+    output.place = MGV_PLACE_DEVICE;
+    output.data = (float *)card;
+    output.capacity = floats;
+    desc.images = &image;
+    desc.image_count = 1;
+    desc.outputs = &output;
+    desc.output_count = 1;
+    desc.stream = &graph;
+    assert_int_equal(mgv_encode(engine, &desc, &error), MGV_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "a CUDA graph takes no pictures of any size"));
+    assert_int_equal(graph.count, 0);
+    assert_int_equal(fake.capture, cudaStreamCaptureStatusActive);
+    fake.capture = cudaStreamCaptureStatusNone;
+    if (mgv_picture_encode(engine, &image, (float *)card, floats, &floats, &picture, &error) != MGV_OK) fail_msg("%s", error.message);
+    if (append(session, ids, 5, &error) != MGV_OK) fail_msg("%s", error.message);
+    check_logits(session, kept, 5);
+    fake_release(card, FAKE_DEVICE_MEMORY);
+    mgv_session_destroy(session);
     assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
     assert_int_equal(fake_alive(), 0);
     close_model(&held);
@@ -1036,7 +1141,7 @@ int main(void) {
         cmocka_unit_test(test_on_the_cpu), cmocka_unit_test(test_turns), cmocka_unit_test(test_largest_block),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_pictures), cmocka_unit_test(test_picture_rows), cmocka_unit_test(test_picture_rows_on_the_card),
-        cmocka_unit_test(test_under_way),
+        cmocka_unit_test(test_captures_of_others), cmocka_unit_test(test_captures_and_pictures), cmocka_unit_test(test_under_way),
         cmocka_unit_test(test_no_progress), cmocka_unit_test(test_overdue_together),
         cmocka_unit_test(test_bad_ends),
         cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_without_memory), cmocka_unit_test(test_refused_cards),

@@ -12,7 +12,8 @@ typedef enum cudaError {
     cudaErrorNoDevice = 100, cudaErrorNoKernelImageForDevice = 209, cudaErrorECCUncorrectable = 214, cudaErrorNvlinkUncorrectable = 220,
     cudaErrorSymbolNotFound = 500, cudaErrorNotReady = 600, cudaErrorIllegalAddress = 700, cudaErrorLaunchTimeout = 702, cudaErrorAssert = 710,
     cudaErrorHardwareStackError = 714, cudaErrorIllegalInstruction = 715, cudaErrorMisalignedAddress = 716, cudaErrorInvalidAddressSpace = 717,
-    cudaErrorInvalidPc = 718, cudaErrorLaunchFailure = 719, cudaErrorMpsClientTerminated = 810, cudaErrorStreamCaptureUnsupported = 900
+    cudaErrorInvalidPc = 718, cudaErrorLaunchFailure = 719, cudaErrorMpsClientTerminated = 810, cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureImplicit = 906
 } cudaError_t;
 typedef enum cudaMemcpyKind { cudaMemcpyHostToHost = 0, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault } cudaMemcpyKind;
 typedef enum cudaDeviceAttr {
