@@ -8862,7 +8862,8 @@ static mgv_result mgv__weights_read(mgv__weights_reader *reader, mgv__checkpoint
 /* What is done with a model needs its weights. */
 static mgv_result mgv__model_needs_weights(const mgv_model *model, mgv_error *error) {
     if (model->weights) return MGV_OK;
-    return mgv__fail(error, MGV_ERROR_ARGUMENT, "the model was opened for its shapes alone (mgv_model_desc.shapes_only): it has no weights");
+    return mgv__fail(error, MGV_ERROR_ARGUMENT,
+                     "the model was opened for its shapes alone (mgv_model_desc.shapes_only): it has no weights");
 }
 
 /* Reads only the tensors that the operations name, in the precision they are stored in, and makes the model's hash. */

@@ -325,7 +325,8 @@ static cudaError_t fake_StreamSynchronize(cudaStream_t stream) {
 }
 static cudaError_t fake_StreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
     FAKE_CALL("StreamIsCapturing");
-    if (fake.captures_another && fake.capture != cudaStreamCaptureStatusNone && !stream) return cudaErrorStreamCaptureImplicit; /* unharmed */
+    if (fake.captures_another && fake.capture != cudaStreamCaptureStatusNone && !stream)
+        return cudaErrorStreamCaptureImplicit; /* the capture goes on */
     *status = fake.captures_another ? cudaStreamCaptureStatusNone : fake.capture;
     return cudaSuccess;
 }

@@ -93,7 +93,8 @@ static void plans_of_texts_that_cannot_be(void **state) {
     assert_int_equal(run("plan", "--model", model_path, "--position", "1", "--precision", "mxfp8"), 1);
     for (i = 0; i < COUNT_OF(of_pictures); i++) { /* nor anything else that would not be looked at */
         char expected[64];
-        assert_int_equal(run("plan", "--model", model_path, i % 2 ? "--sessions" : "--position", "1", of_pictures[i][0], of_pictures[i][1]), 1);
+        assert_int_equal(run("plan", "--model", model_path, i % 2 ? "--sessions" : "--position", "1", of_pictures[i][0],
+                             of_pictures[i][1]), 1);
         snprintf(expected, sizeof expected, i + 1 < COUNT_OF(of_pictures) ? "%s is of pictures" : "%s cpu: ", of_pictures[i][0]);
         assert_non_null(strstr(said_err, expected));
         assert_int_equal(said_out[0], 0);

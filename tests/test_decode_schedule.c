@@ -246,7 +246,8 @@ static void test_arguments(void **state) {
 /* A model opened for its shapes alone: not a byte of its weights is read, nor room made for them, what it costs is what it costs whole,
    and what needs the weights says so. */
 static void test_shapes_alone(void **state) {
-    static const shape shapes[] = {{"qwen3", 1024, 3072, 16, 8, 128, 500, 1, 0, 0}, {"qwen3_vl_text", 1024, 3072, 32, 8, 128, 500, 1, 1, 0}};
+    static const shape shapes[] = {{"qwen3", 1024, 3072, 16, 8, 128, 500, 1, 0, 0},
+                                   {"qwen3_vl_text", 1024, 3072, 32, 8, 128, 500, 1, 1, 0}};
     static const int32_t towers[] = {MGV_TOWER_LANGUAGE, MGV_TOWER_LANGUAGE, MGV_TOWER_VISION};
     size_t i;
     (void)state;

@@ -523,7 +523,7 @@ static void test_pictures(void **state) {
         for (i = 0; i < ROWS; i++) {
             const uint32_t at = TEXT + k * (ROWS + 1) + i;
             ids[at] = PLACEHOLDER;
-            kept[at] = (float)(90 * k + 9 * i + 9 * ROWS);
+            kept[at] = (float)(6 * 30 * k + 6 * 3 * i + 8 * 3 * ROWS); /* 1, 2 and 3 times its rows */
         }
     }
     for (b = 0; b < COUNT_OF(blocks); b++) {
@@ -670,8 +670,8 @@ static void test_captures_of_others(void **state) {
     end(&f);
 }
 
-/* Pictures are encoded on the legacy default stream, which says so while another stream is captured; and a captured stream is nothing that a
-   language model's engine takes. Neither harms capture, engine or session. */
+/* Pictures are encoded on the legacy default stream, which says so while another stream is captured; and a captured stream is nothing that
+   a language model's engine takes. Neither harms capture, engine or session. */
 static void test_captures_and_pictures(void **state) {
     static uint8_t pixels[64 * 96 * 3];
     static fake_graph graph;

@@ -201,7 +201,7 @@ int language_append(language *l, const uint32_t *ids, uint64_t count, const lang
         step = mgv_session_poll(l->session, &error);
     }
     free(shown);
-    if (step == MGV_STATUS_FAILED) return cli_fail(CLI_BAD_FILE, l->name, "%s", error.message);
+    if (step == MGV_STATUS_FAILED) return cli_fail_library(l->name, error.code, &error);
     if (result == MGV_OK) return 0;
     if (result == MGV_ERROR_ARGUMENT || result == MGV_ERROR_UNSUPPORTED || result == MGV_ERROR_CAPACITY)
         return cli_fail(CLI_BAD_FILE, NULL, "%s", error.message);

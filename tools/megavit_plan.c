@@ -150,11 +150,12 @@ static int plan_texts(const char *directory, const mgv_decode_desc *decode) {
 static int check_texts(const cli_command *command, const cli_session_options *o, const mgv_schedule_desc *schedule, const char *size,
                        uint32_t frames, int other_machine) {
     const struct { const char *name; int given; } of_pictures[] = {
-        {"--batch", o->batch != 0}, {"--size", size != NULL}, {"--frames", frames != 0}, {"--schedule-images", schedule->schedule_images != 0},
-        {"--min-pixels", o->min_pixels != 0}, {"--max-pixels", o->max_pixels != 0}};
+        {"--batch", o->batch != 0}, {"--size", size != NULL}, {"--frames", frames != 0}, {"--min-pixels", o->min_pixels != 0},
+        {"--max-pixels", o->max_pixels != 0}, {"--schedule-images", schedule->schedule_images != 0}};
     for (size_t i = 0; i < sizeof of_pictures / sizeof of_pictures[0]; i++)
         if (of_pictures[i].given)
-            return cli_usage(command, "%s is of pictures, and --sessions and --position are of texts: it is either or", of_pictures[i].name);
+            return cli_usage(command, "%s is of pictures, and --sessions and --position are of texts: it is either or",
+                             of_pictures[i].name);
     if (o->backend == MGV_BACKEND_CPU) return cli_usage(command, "--backend cpu: --sessions and --position are of texts on a GPU");
     if (other_machine) return cli_usage(command, "--sessions and --position: texts are decoded by Hopper's kernels, in bf16, alone");
     return CLI_GO_ON;
