@@ -103,7 +103,7 @@ static void photos_are_those_of_transformers(void **state) {
     memcpy(versions, said_out, sizeof versions);
     while (fgets(line, sizeof line, stream) != NULL) {
         const char *backend = strtok(line, "\t"), *name = strtok(NULL, "\t"), *keys = strtok(NULL, "\t"), *answer = strtok(NULL, "\n");
-        const char *needed = strstr(name, ".jpg") ? "libjpeg-turbo" : strstr(name, ".webp") ? "libwebp" : "PNG";
+        const char *needed = strstr(name, ".jpg") ? "libjpeg-turbo" : strstr(name, ".webp") ? "(libwebp " : "PNG";
         uint64_t hash = 0xCBF29CE484222325u;
         char path[128];
         array pixels;
