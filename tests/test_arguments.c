@@ -1,4 +1,4 @@
-/* What calls want is checked, argument by argument, in a program without the GPU's plan: what is missing or out of range is named. */
+/* What calls want is checked, argument by argument: what is missing or out of range is named. */
 #define MEGAVIT_TEXT
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
@@ -122,16 +122,13 @@ static void engines_name_what_is_missing(void **state) {
 }
 
 /* Compiled without MEGAVIT_PLAN, the calls that need it say so. */
-static void what_was_left_out_is_said(void **state) {
+static void packing_names_what_is_missing(void **state) {
     fixture f;
     mgv_error error;
     double file[4];
     uint64_t bytes;
     (void)state;
     begin(&f);
-    REFUSED(mgv_model_packed_bytes(f.model, "sm_90a", &bytes, &error), MGV_ERROR_UNSUPPORTED, "define MEGAVIT_PLAN or MEGAVIT_CUDA");
-    REFUSED(mgv_model_pack(f.model, "sm_90a", file, sizeof file, &error), MGV_ERROR_UNSUPPORTED, "define MEGAVIT_PLAN or MEGAVIT_CUDA");
-    REFUSED(mgv_engine_device_workspace_bytes(f.model, NULL, &bytes, &error), MGV_ERROR_UNSUPPORTED, "define MEGAVIT_PLAN or MEGAVIT_CUDA");
     MISSING(mgv_model_packed_bytes(f.model, "sm_90a", NULL, &error), "bytes is NULL");
     MISSING(mgv_model_packed_bytes(NULL, "sm_90a", &bytes, &error), "model or architecture is NULL");
     MISSING(mgv_model_packed_bytes(f.model, NULL, &bytes, &error), "model or architecture is NULL");
@@ -252,7 +249,7 @@ static void texts_and_chats_name_what_is_missing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_name_what_is_missing),   cmocka_unit_test(engines_name_what_is_missing),
-        cmocka_unit_test(what_was_left_out_is_said),     cmocka_unit_test(patches_name_what_is_missing),
+        cmocka_unit_test(packing_names_what_is_missing),     cmocka_unit_test(patches_name_what_is_missing),
         cmocka_unit_test(sessions_name_what_is_missing), cmocka_unit_test(texts_and_chats_name_what_is_missing),
     };
     return cmocka_run_group_tests_name("arguments", tests, NULL, NULL);

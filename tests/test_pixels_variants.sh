@@ -11,7 +11,7 @@ number=0 failed=0
 passes() { # TEST FLAGS...
     local test=$1
     shift
-    ${CC:-gcc} -std=c99 -D_POSIX_C_SOURCE=200809L -DMEGAVIT_NO_CUDA -w -I. "$@" "tests/$test.c" -o "$out/$test" -lcmocka -lpthread -lm &&
+    ${CC:-gcc} -std=c99 -D_POSIX_C_SOURCE=200809L -DMEGAVIT_NO_CUDA -DMEGAVIT_STATIC -w -I. "$@" "tests/$test.c" -o "$out/$test" -lcmocka -lpthread -lm &&
         "$out/$test" >"$out/log" 2>&1
 }
 variant() { # NAME FLAGS...

@@ -133,22 +133,7 @@ static void calls_that_cannot_be(void **state) {
     end(&f);
 }
 
-/* This program is built without MEGAVIT_PLAN. */
-static void no_schedules_without_a_plan(void **state) {
-    mgv_model *model = decoder_open("qwen3");
-    mgv_decode_info info;
-    mgv_decode_step step;
-    mgv_error error;
-    (void)state;
-    assert_int_equal(mgv_model_get_decode_schedule(model, NULL, &info, &step, 1, &error), MGV_ERROR_UNSUPPORTED);
-    assert_string_equal(error.message, "this build of megavit knows no schedules of texts: define MEGAVIT_TEXT and MEGAVIT_PLAN or "
-                                       "MEGAVIT_CUDA");
-    assert_int_equal(info.step_count, 0);
-    mgv_model_close(model);
-}
-
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_schedules_without_a_plan), cmocka_unit_test(as_alone),
-                                       cmocka_unit_test(calls_that_cannot_be)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_alone), cmocka_unit_test(calls_that_cannot_be)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
