@@ -440,6 +440,17 @@ void test_sessions(const Shape &shape) {
 
     memset(&append, 0, sizeof append);
     append.ids = ids.data();
+    append.id_count = 20;
+    mgv_session_rollback(gpu.session, 0, &error);
+    mgv_session_append_blocking(gpu.session, &append, &error);
+    mine = logits_of(gpu);
+    mgv_session_rollback(gpu.session, 0, &error);
+    for (uint32_t i = 0; i < 20; i++) mgv_session_step(gpu.session, ids[i], &error);
+    const std::vector<float> stepped = logits_of(gpu);
+    const double paths = relative_l2(stepped.data(), mine.data(), mine.size());
+    ok(paths > 0 && paths < 0.01, "20 ids appended, and stepped one by one: relative distance " + std::to_string(paths));
+    mgv_session_restore(gpu.session, file.data(), bytes, &error);
+    mgv_session_step(gpu.session, one[0], &error);
     append.id_count = 19; /* to the last place */
     ok(mgv_session_append_blocking(gpu.session, &append, &error) == MGV_OK, "up to its capacity", error.message);
     append.id_count = 1;
@@ -741,6 +752,7 @@ void test_together(const char *name, const Shape &shape, uint32_t count, uint32_
 }
 
 #include "test_planted_decode.h"
+#include "test_decode_widths.h"
 
 } // namespace
 
@@ -762,11 +774,23 @@ int main(int count, char **arguments) {
         test_arithmetic("two segments", pair, 127, 3, {4, 6}, 2);
         test_arithmetic("segments of a head in one unit, or in three", pair, 260, 2, {2, 6}, 1);
     }
+    if (only.empty() || only == "long") {
+        test_long("segments of 256 keys", {1, 64, 64, 4, 1, 64, true}, 2097, 3, {4, 6});
+        test_long("a cache of 32,768 ids, to its last place", {1, 64, 64, 2, 1, 64, true}, 32766, 2, {6});
+    }
     /* ids beyond the rows' columns: an embedding that is not the head's has as many rows as there are ids */
     if (only.empty() || only == "untied") test_arithmetic("an embedding of its own", {1, 64, 64, 4, 1, 1100, false}, 3, 2, {4}, 1);
     if (only.empty() || only == "rows") test_arithmetic("rows that registers do not hold", {1, 1664, 64, 2, 1, 64, true}, 3, 2, {12}, 1);
     /* by name only: they take long */
     if (only == "orders") test_orders(count > 2 ? (unsigned)atoi(arguments[2]) : 3);
+    for (const Width &width : widths()) { /* by name only: minutes */
+        const std::string which = count > 2 ? arguments[2] : "";
+        if (!which.empty() && which != width.name) continue;
+        if (only == "widths") test_width(width);
+        if (only == "widths_prompt")
+            for (uint32_t rows : {17, 40}) test_width_prompt(width, rows);
+        if (only == "widths_lost") test_width_lost(width);
+    }
     if (only == "mixed") {
         test_mixed(pair, 4);
         test_mixed(four, 6);

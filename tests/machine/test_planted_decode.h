@@ -71,20 +71,47 @@ struct Stage {
 };
 enum { SCENE_CAPACITY = 143 };
 
-/* Keys and values of the ids that a session holds; what is behind them nobody has written. */
-void fill_cache(const mgv__decoder *decoder, mgv__decoder_state &state, uint32_t position, uint32_t seed) {
-    const mgv__config &c = *decoder->plan.config;
+/* Rows of keys, then of values, of each layer and head, that a session holds by a rule: take(values, which, layer and head, rows). */
+template <class Take> void each_kept(const mgv__config &c, uint32_t position, uint32_t seed, const Take &take) {
     Checkpoint random;
     random.state += seed;
-    for (uint16_t *rows : {state.session.keys, state.session.values}) {
-        machine::global_forget(rows, (size_t)mgv__decoder_cache_bytes(decoder->plan.config, SCENE_CAPACITY));
+    for (int values = 0; values < 2; values++)
         for (uint32_t i = 0; i < c.layers * c.key_heads && position; i++) {
-            std::vector<uint16_t> values((size_t)position * 128);
-            for (uint16_t &value : values) value = mgv__bf16_round(random.next());
-            machine::global_copy(rows + (size_t)i * SCENE_CAPACITY * 128, values.data(), values.size() * 2);
+            std::vector<uint16_t> rows((size_t)position * 128);
+            for (uint16_t &value : rows) value = mgv__bf16_round(random.next());
+            take(values, i, rows);
         }
-    }
 }
+/* Keys and values of the ids that a session holds; what is behind them nobody has written. */
+void fill_cache(const mgv__decoder *decoder, mgv__decoder_state &state, uint32_t position, uint32_t seed) {
+    const size_t capacity = state.session.capacity;
+    uint16_t *const to[] = {state.session.keys, state.session.values};
+    for (uint16_t *rows : to) machine::global_forget(rows, (size_t)mgv__decoder_cache_bytes(decoder->plan.config, (uint32_t)capacity));
+    each_kept(*decoder->plan.config, position, seed, [&](int values, uint32_t i, const std::vector<uint16_t> &rows) {
+        machine::global_copy(to[values] + i * capacity * 128, rows.data(), rows.size() * 2);
+    });
+}
+/* Logits of the CPU behind `ids`, of a session that holds `position` ids as fill_cache has them. */
+std::vector<float> cpu_behind(mgv_engine *engine, uint32_t position, uint32_t seed, const std::vector<uint32_t> &ids) {
+    Session cpu;
+    mgv_session_desc desc;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.capacity = position + (uint32_t)ids.size();
+    if (mgv_session_create(&cpu.session, engine, &desc, &error) != MGV_OK) ok(false, "the CPU's session", error.message);
+    each_kept(cpu.session->model->config, position, seed, [&](int values, uint32_t i, const std::vector<uint16_t> &rows) {
+        float *to = cpu.session->buffers[values ? cpu.session->values : cpu.session->keys] + (size_t)i * desc.capacity * 128;
+        for (uint16_t row : rows) *to++ = mgv__float_of_bf16(row);
+    });
+    cpu.session->position = position;
+    for (uint32_t i = 0; i < position; i++) cpu.session->next[i] = i + 1;
+    for (uint32_t id : ids)
+        if (mgv_session_step(cpu.session, id, &error) != MGV_OK) ok(false, "the CPU steps", error.message);
+    const std::vector<float> logits = logits_of(cpu);
+    mgv_session_destroy(cpu.session);
+    return logits;
+}
+
 /* What is kept of `count` ids. */
 void take_cache(const mgv__decoder *decoder, const mgv__decoder_state &state, uint32_t count, std::vector<uint16_t> &out) {
     const mgv__config &c = *decoder->plan.config;
@@ -152,7 +179,7 @@ Outcome run_scene(Stage &stage, const Scene &scene, uint64_t seed, const std::ve
     machine::Options options = options_of(seed, false);
     options.hardware_sums = false;
     options.words_order = seed % 2;
-    options.maximum_steps = 20u * 1000u * 1000u;
+    options.maximum_steps = 20000000ull * (1 + scene.shape.hidden / 256);
     if (scene.cancels) {
         options.host.word = stage.gpu.state.cancel;
         options.host.after = 1500;
@@ -245,6 +272,38 @@ void test_mixed(const Shape &shape, uint32_t grid) {
     }
     ok(why.empty(), "1 to 8 sessions of lengths 0 to 140 in a launch, to the last place that one has", why);
     close_stage(stage);
+    mgv_model_close(model);
+}
+
+/* Ids behind a long cache, up to its last place, in every grid: as the CPU has them, and the same bits. */
+void test_long(const char *name, const Shape &shape, uint32_t position, uint32_t steps, const std::vector<uint32_t> &grids) {
+    mgv_model *model = open_model(shape);
+    mgv_engine_desc desc;
+    mgv_engine *cpu = nullptr;
+    mgv_error error;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = MGV_BACKEND_CPU;
+    if (!model || mgv_engine_create(&cpu, model, &desc, &error) != MGV_OK) return ok(false, "the CPU's engine", error.message);
+    const std::vector<uint32_t> ids = rule_ids(steps, shape.vocabulary, 2);
+    const std::vector<float> theirs = cpu_behind(cpu, position, 0, ids);
+    std::vector<float> first;
+    std::string why;
+    double distance = 0;
+    for (uint32_t grid : grids) {
+        Gpu gpu;
+        if (!open_gpu(gpu, model, grid, position + steps)) return;
+        fill_cache(gpu.decoder, gpu.state, position, 0);
+        machine::Options options = options_of(grid, false);
+        options.hardware_sums = false;
+        const Run run = launch(gpu, ids, position, steps, options);
+        if (why.empty()) why = wrong(run);
+        if (first.empty()) first = run.logits;
+        if (why.empty() && run.logits != first) why = "other bits than in the first grid";
+        distance = fmax(distance, relative_l2(run.logits.data(), theirs.data(), theirs.size()));
+        close_gpu(gpu);
+    }
+    ok(why.empty() && distance < 0.02, std::string(name) + ": relative error " + std::to_string(distance), why);
+    mgv_engine_destroy(cpu);
     mgv_model_close(model);
 }
 
