@@ -1077,6 +1077,47 @@ static void test_refused_cards(void **state) {
     close_model(&held);
 }
 
+/* Engines that share a card: launches have as many blocks as max_sms leaves, in whole pairs, and none is another's business. */
+static void test_parts_of_a_card(void **state) {
+    static const uint32_t parts[] = {66, 65, 2, 0}, blocks[] = {66, 64, 2, 132};
+    enum { ENGINES = COUNT_OF(parts) };
+    held_model held;
+    mgv_engine *engines[ENGINES];
+    mgv_session *sessions[ENGINES];
+    mgv_error error;
+    uint32_t ids[20], made[2], count, i;
+    float kept[20];
+    int32_t stopped;
+    (void)state;
+    rule_ids(ids, kept, 20);
+    open_model(&held, &small);
+    make_card();
+    for (i = 0; i < ENGINES; i++) {
+        mgv_engine_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.backend = MGV_BACKEND_CUDA;
+        desc.kernels = "stands for megavit.fatbin";
+        desc.max_sms = parts[i];
+        if (mgv_engine_create(&engines[i], held.model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
+        assert_int_equal(make_session(engines[i], 40, 0, &sessions[i], &error), MGV_OK);
+        assert_int_equal(append(sessions[i], ids, 5 + i, &error), MGV_OK);
+        assert_int_equal(fake.grid, blocks[i]);
+    }
+    mgv_session_destroy(sessions[1]);
+    assert_int_equal(mgv_engine_destroy(engines[1]), MGV_OK);
+    for (i = 0; i < ENGINES; i++) {
+        if (i == 1) continue;
+        check_logits(sessions[i], kept, 5 + i);
+        assert_int_equal(generate(sessions[i], made, 2, NULL, 0, &count, &stopped, &error), MGV_OK);
+        assert_int_equal(fake.grid, blocks[i]);
+        assert_int_equal(made[0], likeliest(kept, 5 + i, small.vocabulary));
+        mgv_session_destroy(sessions[i]);
+        assert_int_equal(mgv_engine_destroy(engines[i]), MGV_OK);
+    }
+    assert_int_equal(fake_alive(), 0);
+    close_model(&held);
+}
+
 /* Models whose layers the kernel does not know. */
 static void test_refused_models(void **state) {
     static const struct { shape shape; const char *sentence; int multiprocessors; } cases[] = {
@@ -1145,6 +1186,6 @@ int main(void) {
         cmocka_unit_test(test_no_progress), cmocka_unit_test(test_overdue_together),
         cmocka_unit_test(test_bad_ends),
         cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_without_memory), cmocka_unit_test(test_refused_cards),
-        cmocka_unit_test(test_refused_models), cmocka_unit_test(test_current_device)};
+        cmocka_unit_test(test_parts_of_a_card), cmocka_unit_test(test_refused_models), cmocka_unit_test(test_current_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
