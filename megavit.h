@@ -1784,6 +1784,8 @@ typedef struct mgv__kernel_arguments {
 } mgv__kernel_arguments;
 
 /* ---- A language model's decoder: one launch for many ids (kernels/sm_90a/decode/) ---- */
+/* Slices of two sets' rows, in whole stages, in the registers for so many of one. */
+#define MGV__DECODE_HALF(slices) ((slices) == 12 ? 8 : (slices) / 2)
 enum {
     MGV__DECODE_WARPS = 8,              /* that multiply: each has an eighth of the columns of every product */
     MGV__DECODE_ATTENTION_WARPS = 4,    /* that attend, */
@@ -15816,12 +15818,11 @@ enum { MGV__DECODE_FEW = 4 };
 typedef struct mgv__decode_kernel {
     const char *name[2];
     uint32_t group_heads, slices;
-    double bandwidth; /* bytes a microsecond of all multiprocessors that it comes to between waits, on an H200 */
 } mgv__decode_kernel;
 static const mgv__decode_kernel mgv__decode_kernels[] = {
-    {{"megavit_decode_12_2_sm_90a", "megavit_decode_few_12_2_sm_90a"}, 2, 12, 3.5e6},
-    {{"megavit_decode_24_2_sm_90a", "megavit_decode_few_24_2_sm_90a"}, 2, 24, 3.5e6},
-    {{"megavit_decode_32_4_sm_90a", "megavit_decode_few_32_4_sm_90a"}, 4, 32, 2.55e6}};
+    {{"megavit_decode_12_2_sm_90a", "megavit_decode_few_12_2_sm_90a"}, 2, 12},
+    {{"megavit_decode_24_2_sm_90a", "megavit_decode_few_24_2_sm_90a"}, 2, 24},
+    {{"megavit_decode_32_4_sm_90a", "megavit_decode_few_32_4_sm_90a"}, 4, 32}};
 
 /* Operation `number` of this kind and layer, counted from 0: every language model has those that are asked for. */
 static const mgv__op *mgv__decode_op(const mgv__program *program, mgv__op_kind kind, int32_t layer, uint32_t number) {
@@ -15916,24 +15917,26 @@ static mgv_result mgv__decode_layout(mgv__decode_plan *plan, const mgv__config *
 
    Steps of a layer wait for each other: each begins a hand-off behind the one before, when words of all CTAs are there, while the stream
    of weights goes on until the rings are full. So a product takes its bytes at memory's rate, or the hand-off and then what the rings do
-   not hold, whichever is longer. Attention's units are dealt in turn; keys are read when a unit begins. Fitted to an H200: within 8% at
-   1 and 8 sessions of 0.6B, positions 1 to 4,000 (tests/test_decode_schedule.c): so the rate is what streams come to between waits, not
-   the 4.5 TB/s of one that nothing stops. */
+   not hold, whichever is longer. Rows that registers do not hold are taken in turns, again for each block. Attention's units are dealt in
+   turn; keys are read when a unit begins. Fitted to an H200: within 11% of 0.6B, 1.7B, 4B and 8B, 1 to 8 sessions, positions 1 to 4,000
+   (tests/test_decode_schedule.c): so the rate is what streams come to between waits, not the 4.5 TB/s of one that nothing stops. */
 
 enum { MGV__DECODE_LAUNCH_STEPS = 64 }; /* ids of a launch at most: the card is not taken for long */
 
 typedef struct mgv__decode_rates {
-    double each, words;   /* bytes a microsecond of one multiprocessor: streams, and words */
+    double all, each, words; /* bytes a microsecond: streams of all multiprocessors, those of one, and its words */
     double handoff, many; /* microseconds, without the words' own time; and so much more in the kernel for any launch */
+    double again;         /* a part of a row that registers do not hold, of each block but the first */
     double round;         /* of attention: of so many of a unit's keys */
     double join, choice;
 } mgv__decode_rates;
-static const mgv__decode_rates mgv__decode_h200 = {4e4, 2.3e4, 2.0, 1.8, 1.25, 0.38, 6.5};
+static const mgv__decode_rates mgv__decode_h200 = {3.5e6, 4e4, 2.3e4, 2.0, 1.8, 4.0, 1.25, 0.38, 6.5};
 enum { MGV__DECODE_ROUND_KEYS = 64 };
 
 typedef struct mgv__decode_cost {
     const mgv__decode_arguments *a;
     uint32_t sessions, position, ctas;
+    uint32_t slices; /* of a row that registers hold */
     mgv_decode_step *steps;
     uint32_t capacity, count;
     mgv_decode_info *info;
@@ -15948,6 +15951,8 @@ static void mgv__decode_add_step(mgv__decode_cost *k, const mgv_decode_step *ste
 }
 static void mgv__decode_add_product(mgv__decode_cost *k, uint32_t kind, const char *label, uint64_t words) {
     const mgv__decode_product *p = &k->a->product[kind];
+    const uint32_t held = p->split && k->sessions > MGV__DECODE_FEW ? MGV__DECODE_HALF(k->slices) : k->slices;
+    const uint32_t turns = mgv__ceil_div(p->slices, held);
     mgv_decode_step step;
     double rest;
     memset(&step, 0, sizeof step);
@@ -15961,6 +15966,7 @@ static void mgv__decode_add_product(mgv__decode_cost *k, uint32_t kind, const ch
     rest = (double)step.weight_bytes - (double)k->info->ring_bytes;
     step.us = step.wait_us + (rest > 0 ? rest / k->info->bandwidth * 1e6 : 0);
     if (step.us < step.stream_us) step.us = step.stream_us;
+    if (turns > 1) step.us += (step.busiest - 1) * turns * mgv__decode_h200.again;
     mgv__decode_add_step(k, &step);
 }
 static void mgv__decode_add_attention(mgv__decode_cost *k) {
@@ -16025,7 +16031,8 @@ static mgv_result mgv__decode_schedule(const mgv_model *model, const mgv_decode_
     info->launch_ids = MGV__DECODE_LAUNCH_STEPS;
     info->ring_bytes = (uint64_t)k.ctas * MGV__DECODE_STAGES * MGV__DECODE_STAGE_BYTES;
     each = k.ctas * mgv__decode_h200.each;
-    info->bandwidth = (each < kernel->bandwidth ? each : kernel->bandwidth) * 1e6;
+    info->bandwidth = (each < mgv__decode_h200.all ? each : mgv__decode_h200.all) * 1e6;
+    k.slices = kernel->slices;
     info->handoff_us = mgv__decode_h200.handoff + (info->sessions <= MGV__DECODE_FEW ? 0 : mgv__decode_h200.many);
     mgv__decode_add_product(&k, MGV__PRODUCT_QKV, "qkv", a->width / 2);
     mgv__decode_add_attention(&k);

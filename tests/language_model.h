@@ -135,10 +135,9 @@ static inline void describe(const shape *s, uint32_t layer_count, char *config, 
                   "\"out_hidden_size\":%u},\"text_config\":%s}",
                   (unsigned)PLACEHOLDER, PLACEHOLDER + 1u, PLACEHOLDER + 2u, PLACEHOLDER + 3u, s->hidden, text);
 }
-/* The model's two files, in memory; blank: all numbers are 0, and pages that nobody reads take no memory. */
-static inline void make_files(held_model *held, const shape *s, uint32_t layer_count, int blank) {
+/* The model's tensors, and the header of their file, which is so long behind its first eight bytes; to be freed. */
+static inline checkpoint *list_tensors(held_model *held, const shape *s, uint32_t layer_count, int blank, size_t *header_bytes) {
     checkpoint *c = (checkpoint *)calloc(1, sizeof *c);
-    uint64_t length;
     size_t used;
     assert_non_null(c);
     c->blank = blank;
@@ -146,16 +145,48 @@ static inline void make_files(held_model *held, const shape *s, uint32_t layer_c
     add_language(c, s, layer_count);
     if (s->sees) add_tower(c, s->hidden);
     for (used = strlen(c->header), c->header[used++] = '}'; used % 8; used++) c->header[used] = ' ';
+    *header_bytes = used;
     held->file_bytes = 8 + used + 2 * c->count;
-    held->file = (uint8_t *)calloc(1, held->file_bytes);
+    describe(s, layer_count, held->config, sizeof held->config);
+    return c;
+}
+static inline void make_header(held_model *held, const checkpoint *c, size_t header_bytes, size_t file_bytes) {
+    const uint64_t length = header_bytes;
+    held->file = (uint8_t *)calloc(1, file_bytes);
     assert_non_null(held->file);
-    length = used;
     memcpy(held->file, &length, 8);
-    memcpy(held->file + 8, c->header, used);
+    memcpy(held->file + 8, c->header, header_bytes);
+}
+/* The model's two files, in memory; blank: all numbers are 0, and pages that nobody reads take no memory. */
+static inline void make_files(held_model *held, const shape *s, uint32_t layer_count, int blank) {
+    size_t used;
+    checkpoint *c = list_tensors(held, s, layer_count, blank, &used);
+    make_header(held, c, used, held->file_bytes);
     if (!blank) memcpy(held->file + 8 + used, c->data, 2 * c->count);
     free(c->data);
     free(c);
-    describe(s, layer_count, held->config, sizeof held->config);
+}
+/* A model of any size, opened for its shapes alone: its files end behind the header, where nobody reads. */
+static inline void open_shapes(held_model *held, const shape *s, uint32_t layer_count) {
+    size_t used;
+    checkpoint *c = list_tensors(held, s, layer_count, 1, &used);
+    fake_files files;
+    fake_file entries[2];
+    mgv_model_desc desc;
+    mgv_error error;
+    make_header(held, c, used, 8 + used);
+    free(c);
+    entries[0].name = "config.json";
+    entries[0].data = held->config;
+    entries[0].bytes = strlen(held->config);
+    entries[1].name = "model.safetensors";
+    entries[1].data = held->file;
+    entries[1].bytes = held->file_bytes;
+    memset(&desc, 0, sizeof desc);
+    desc.tower = MGV_TOWER_LANGUAGE;
+    desc.shapes_only = 1;
+    desc.io = fake_files_make(&files, entries, 2);
+    if (mgv_model_open(&held->model, &desc, &error) != MGV_OK) fail_msg("%s", error.message);
 }
 static inline void open_files(held_model *held) {
     mgv_memory_file files[2];

@@ -213,7 +213,8 @@ int cli_print_decode_schedule(const mgv_model *model, const char *name, const mg
     printf("\npredicted: %.0f us for an id of each session, %.0f ids a second in sum; memory alone: %.0f us, %.0f ids a second\n", info.us,
            info.ids_per_second, info.floor_us, info.sessions * 1e6 / info.floor_us);
     printf("Assumed: %.2f TB/s from memory, %.1f us from one product to the next, %.1f MB of weights asked for ahead. A product takes its\n"
-           "bytes at that rate, or the wait and then what was not asked for ahead, whichever is longer.\n",
+           "bytes at that rate, or the wait and then what was not asked for ahead, whichever is longer; and more where registers do not\n"
+           "hold its rows.\n",
            info.bandwidth * 1e-12, info.handoff_us, (double)info.ring_bytes * 1e-6);
     return CLI_DONE;
 }

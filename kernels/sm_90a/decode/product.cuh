@@ -262,7 +262,7 @@ DEVICE const float *decode_gamma(const mgv__decode_arguments &a, uint32_t kind, 
    row then. */
 template <uint32_t SLICES, bool MANY>
 DEVICE uint32_t decode_product(Decoder &self, const DecodeProduct &product, DecodeBest (&best)[MANY ? DECODE_HALVES : 1]) {
-    enum { HALF = SLICES == 12 ? 8 : SLICES / 2 }; /* whole stages */
+    enum { HALF = MGV__DECODE_HALF(SLICES) };
     const mgv__decode_product &shape = self.arguments.product[product.kind];
     const uint32_t sets = MANY && shape.split && self.arguments.sessions > 4 ? 2 : 1;
     uint32_t b[1][SLICES][2];
