@@ -17060,7 +17060,8 @@ static mgv_result mgv__cuda_take_clusters(mgv__cuda *cuda, const mgv__cuda_desc 
     return mgv__cuda_ask_clusters(cuda, MGV__LATENCY, most, &cuda->plan->latency_clusters, error);
 }
 
-/* Page-locked memory that weights go through on their way to the device: two halves, one that is copied or hashed, one that is filled. */
+/* Page-locked memory that weights go through on their way to the device, no more than they have: two halves, one that is copied or hashed,
+   one that is filled. */
 enum { MGV__CUDA_WINDOW = 16 << 20 };
 static mgv_result mgv__cuda_send(mgv__cuda *cuda, uint64_t to, const void *from, size_t bytes, mgv_error *error) {
     MGV__CUDA_TRY(cuda->calls, Memcpy, (cuda->arena + to, from, bytes, cudaMemcpyHostToDevice), "sending the packed weights");
@@ -17114,7 +17115,8 @@ static mgv_result mgv__cuda_pack_weights(mgv__cuda *cuda, const mgv__cuda_desc *
 }
 static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__cuda_desc *desc, const mgv__tensor *tensors, mgv_error *error) {
     const int packed = desc->packed.path || desc->packed.data;
-    size_t half = MGV__CUDA_WINDOW;
+    const uint64_t all = mgv__plan_packed_bytes(cuda->plan);
+    size_t half = all < MGV__CUDA_WINDOW ? (size_t)all : MGV__CUDA_WINDOW;
     void *window;
     uint32_t pack;
     mgv_result result;
@@ -18367,11 +18369,12 @@ static mgv_result mgv__decoder_upload_all(mgv__decoder *decoder, const mgv__cuda
 
 static mgv_result mgv__decoder_init(mgv__decoder *decoder, const mgv__cuda_desc *desc, mgv_error *error) {
     const mgv__decode_plan *plan = &decoder->plan;
-    size_t room = MGV__CUDA_WINDOW, least = 0;
+    size_t room, least = 0;
     void *window;
     uint32_t kind;
     mgv_result result = mgv__decoder_load(decoder, desc, error);
     if (result != MGV_OK) return result;
+    room = plan->weight_bytes < MGV__CUDA_WINDOW ? (size_t)plan->weight_bytes : MGV__CUDA_WINDOW;
     for (kind = 0; kind < MGV__PRODUCTS; kind++)
         if (least < (size_t)plan->arguments.product[kind].slices * MGV__DECODE_SLICE_BYTES)
             least = (size_t)plan->arguments.product[kind].slices * MGV__DECODE_SLICE_BYTES; /* a block */
