@@ -28,6 +28,9 @@ ifeq ($(CUDA),)
 CUDA_CFLAGS := -DMEGAVIT_NO_CUDA
 CUDA_LIBS :=
 else
+ifeq ($(wildcard $(CUDA)/include/cuda_runtime_api.h),)
+$(error there is no CUDA toolkit in $(CUDA): CUDA=DIR says where it is)
+endif
 CUDA_CFLAGS := -DMEGAVIT_CUDA -DMEGAVIT_KERNELS_HEADER='"megavit_kernels.h"' -isystem $(CUDA)/include -I$(BUILD)
 CUDA_LIBS := -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lcudart -ldl
 endif
@@ -298,6 +301,7 @@ kernels: $(BUILD)/megavit.fatbin $(BUILD)/megavit_kernels.h
 WHEELS := build/nvcc/nvidia/cu13
 .PHONY: nvcc
 nvcc:
+	@$(PYTHON) -m pip --version >/dev/null 2>&1 || { echo "make nvcc needs $(PYTHON) with pip (Debian's package python3-pip)"; exit 1; }
 	$(PYTHON) -m pip install -q --target build/nvcc $(foreach wheel,cuda-nvcc nvvm cuda-crt cuda-runtime,'nvidia-$(wheel)==13.0.*')
 	@echo "make kernels dist NVCC=$(WHEELS)/bin/nvcc CUDA_HOME=$(WHEELS)"
 
