@@ -1261,6 +1261,7 @@ enum {
     MGV__MAX_KEYS = 256,                /* tokens of an image that attention and pooling hold at once, */
     MGV__SHORT_KEYS = 208,              /* and where an image has no more than these, so many */
     MGV__ONLINE_KEYS = 128,             /* of these, what attention with online softmax takes at a time */
+    MGV__PAIR_QUERIES = 256,            /* of a head that a pair of CTAs takes on Blackwell */
     MGV__KERNEL_MAX_HEAD_DIM = 96,      /* columns of a head: boxes of 64, and of 16 or 32 for the rest; */
     MGV__KERNEL_WIDE_HEAD_DIM = 128,    /* of wide heads, which have a kernel of their own: two boxes of 64, */
     MGV__WIDE_KEYS = 64,                /* and so many keys at a time: 96 fit a stage, but not a thread's registers */
@@ -1283,7 +1284,7 @@ enum {
 
 /* On Blackwell (kernels/sm_100a/products.cuh): barriers of products, and the address of tensor memory. */
 enum {
-    MGV__SM100_BARRIER_BYTES = 8 * (MGV__MATH_GROUPS * (MGV__STAGES + 1) + 2),
+    MGV__SM100_BARRIER_BYTES = 8 * (MGV__MATH_GROUPS * (MGV__STAGES + 4) + 2),
     MGV__SM100_KEPT_BYTES = 8 + 4 * 4 * MGV__MATH_GROUPS, /* the address of tensor memory, what warps keep from tile to tile */
     MGV__SM100_SHARED_BYTES = MGV__SHARED_BYTES + MGV__SM100_BARRIER_BYTES + MGV__SM100_KEPT_BYTES,
     MGV__SM100_COPY_REGISTERS = 72,     /* with 56, as kernels of pairs have, the loader spills on some */
@@ -1485,9 +1486,10 @@ typedef struct mgv__kernel_gemv {        /* GEMV */
 typedef struct mgv__kernel_attention {   /* ATTENTION, ATTENTION_ONLINE, ATTENTION_RANGES */
     uint32_t key_map, query_map, store_map;
     uint32_t key_rest_map, query_rest_map; /* ONLINE: of the columns of heads behind their first 64, if they have any */
+                                /* in pairs of CTAs queries' are of keys, too, and key_map is of half of the columns of values */
     uint32_t target;            /* latency regime */
-    uint32_t parts;             /* of 128 queries that are tiles of their own; 1: all queries of a head are one tile; latency regime: of
-                                   256, those of a cluster */
+    uint32_t parts;             /* of 128 queries that are tiles of their own; 1: all queries of a head are one tile; latency regime, and in
+                                   pairs: of 256, those of a cluster */
     uint32_t range;             /* RANGES: which of a token's ranges */
 } mgv__kernel_attention;
 typedef struct mgv__kernel_pool {        /* POOL, POOL_SUMS */
@@ -1684,6 +1686,10 @@ MGV__SHARED uint32_t mgv__narrow_rest_columns(uint32_t head_dim) { return head_d
 MGV__SHARED uint32_t mgv__rest_columns(uint32_t head_dim) {
     return mgv__is_wide_head(head_dim) ? MGV__KERNEL_WIDE_HEAD_DIM - 64 : mgv__narrow_rest_columns(head_dim);
 }
+/* Attention of pairs of CTAs: queries of a head that a CTA takes, and how many keys are multiplied for so many: of a product's columns each
+   CTA has half, whole groups of 16 of them. */
+MGV__SHARED uint32_t mgv__pair_queries(uint32_t tokens) { return tokens > 128 ? 128 : 64; }
+MGV__SHARED uint32_t mgv__pair_multiplied(uint32_t keys) { return (keys + 31) / 32 * 32; }
 /* THIN: blocks of K of each math group behind its first two. */
 MGV__SHARED uint32_t mgv__thin_blocks_behind(uint32_t blocks) { return blocks / (uint32_t)MGV__MATH_GROUPS - 2; }
 
@@ -11443,6 +11449,7 @@ typedef struct mgv__views {
     uint32_t whole[MGV__DEVICE_MLP + 1];          /* the same of WHOLE tiles: of 128 rows */
     uint32_t scales[3], weight_scales;            /* of rows in MXFP8, of weights: atoms */
     uint32_t keys, queries, keys_rest, queries_rest; /* rest: with online softmax, the columns of heads behind their first 64 */
+    uint32_t pair_rows, pair_rest, pair_values;      /* of attention of pairs: queries and keys, 64 at a time; half of a head's columns */
     uint32_t pool_tokens, pool_scores;
     uint32_t weights[MGV__PACK_COUNT][3];         /* for tiles of 256, 128, 64 columns */
     uint32_t split_weights[MGV__PACK_COUNT][2];   /* for SPLIT tiles of 160, 192: boxes of half a tile's columns */
@@ -13045,7 +13052,9 @@ static int mgv__plan_worth_dealing(const mgv__plan *plan, uint32_t row_tiles) {
 }
 
 /* Heads of one CTA's tile of attention. */
-static uint32_t mgv__plan_heads(const mgv__kernel_op *k) { return k->flags & MGV__KERNEL_OWN_HEADS ? (uint32_t)MGV__MATH_GROUPS : 1u; }
+static uint32_t mgv__plan_heads(const mgv__plan *plan, const mgv__kernel_op *k) {
+    return plan->regime == MGV__PAIRS || k->flags & MGV__KERNEL_OWN_HEADS ? (uint32_t)MGV__MATH_GROUPS : 1u;
+}
 
 /* Signals of CTA `cta` when it has done its share of a tile. */
 static uint32_t mgv__plan_signals(const mgv__plan *plan, const mgv__kernel_op *k, uint32_t cta) {
@@ -13474,7 +13483,7 @@ static void mgv__sm90_attention(const mgv__plan *plan, mgv__plan_op *op) {
     /* Two clusters share out the queries where that takes no more than two rounds of half as much. */
     of->parts = plan->tokens > 128 && plan->images * pairs <= plan->clusters ? 2 : 1;
     if (of->parts == 1 && mgv__plan_own_heads(plan, plan->images, pairs)) k->flags |= MGV__KERNEL_OWN_HEADS;
-    k->column_tiles = mgv__ceil_div(pairs, mgv__plan_heads(k)) * of->parts;
+    k->column_tiles = mgv__ceil_div(pairs, k->flags & MGV__KERNEL_OWN_HEADS ? (uint32_t)MGV__MATH_GROUPS : 1u) * of->parts;
 }
 
 /* split: the kind of SPLIT tile, where it writes the stream. */
@@ -13850,11 +13859,16 @@ static uint32_t mgv__sm100_atom_map(mgv__plan *plan, int32_t pack, uint32_t buff
 }
 static void mgv__sm100_maps(mgv__plan *plan) {
     static const uint32_t written[] = {MGV__DEVICE_STREAM, MGV__DEVICE_QKV, MGV__DEVICE_MLP};
+    const uint64_t images = plan->room_images;
+    const uint32_t rest = mgv__rest_columns(plan->head_dim);
     uint32_t i;
     mgv__sm90_maps(plan);
     for (i = 0; i < 3; i++)
         if (plan->buffers[MGV__DEVICE_MX + i].bytes)
             plan->views.scales[i] = mgv__sm100_atom_map(plan, -1, MGV__DEVICE_MX + i, plan->buffers[MGV__DEVICE_MX + i].bytes);
+    plan->views.pair_rows = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64, 64);
+    plan->views.pair_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, rest, 64);
+    plan->views.pair_values = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, rest ? 16 : 32, MGV__ONLINE_KEYS);
     if (plan->machine->precision)
         plan->views.weight_scales = mgv__sm100_atom_map(plan, MGV__MAP_OF_VECTORS, 0, (uint64_t)plan->vector_count * 4);
     for (i = 0; i < sizeof written / sizeof written[0]; i++) {
@@ -13900,7 +13914,15 @@ static void mgv__sm100_choose(mgv__plan *plan, mgv__plan_op *op) {
 }
 /* A row tile without a neighbour is multiplied with one of zeros. */
 static void mgv__sm100_choose_pairs(mgv__plan *plan, mgv__plan_op *op) {
+    mgv__kernel_attention *attention = &op->kernel.of.attention;
     mgv__sm100_choose(plan, op);
+    if (mgv__plan_is_attention(op->kernel.kind)) {
+        attention->query_map = plan->views.pair_rows;
+        attention->query_rest_map = plan->views.pair_rest;
+        attention->key_map = plan->views.pair_values;
+        attention->parts = mgv__ceil_div(plan->tokens, MGV__PAIR_QUERIES);
+        op->kernel.column_tiles = mgv__ceil_div(plan->heads, MGV__MATH_GROUPS) * attention->parts;
+    }
     if (op->kernel.flags & MGV__KERNEL_WHOLE) op->kernel.flags &= ~(uint32_t)MGV__KERNEL_SHARE_ROWS;
     if (!(op->kernel.flags & MGV__KERNEL_MX)) return;
     op->kernel.of.gemm.rest_map = plan->views.scales[mgv__mx_source(op->kernel.flags)];
@@ -13973,8 +13995,8 @@ static const mgv_schedule_part mgv__sm100_roles[] = {{"loader, scheduler, storer
 static const mgv_schedule_part mgv__sm100_tensor[] = {{"sums of two tiles in bf16", 2, 256}},
                                mgv__sm100_tensor_mx[] = {{"sums of two tiles in MXFP8", 2, MGV__SM100_MX_COLUMNS},
                                                          {"sets of scales", 2, MGV__SM100_SCALE_COLUMNS}};
-/* Without a kernel of the latency regime: its clusters are 0. Beside products: attention's are of 64 rows, at half the rate; by warps they
-   are taken to have a quarter, what a multiprocessor of an A100 does in a clock. */
+/* Without a kernel of the latency regime: its clusters are 0. Beside products: attention's and the pooling head's are of 64 rows, at half
+   the rate; the pooling head's by warps, in pairs, are taken to have a quarter, what a multiprocessor of an A100 does in a clock. */
 static const mgv__regime mgv__sm100_regimes[MGV__REGIME_COUNT] = {
     {"throughput", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm100_choose, NULL,
      mgv__sm100_product_clocks, mgv__sm100_shared, mgv__sm100_roles, 5, 2, 2},
@@ -14146,8 +14168,8 @@ static int mgv__plan_projects(const mgv__plan *plan) {
 static int mgv__plan_pairs(mgv__plan *plan, uint32_t alike) {
     const double a_second = plan->machine->costs.clock_hz * mgv__plan_all_clusters(plan, MGV__PAIRS);
     uint64_t singles, pairs;
-    /* attention by warps has registers for the scores of so many keys, or for blocks of them */
-    if (!mgv__plan_is_online(plan) && plan->tokens > (uint32_t)MGV__SHORT_KEYS) return 0;
+    /* the pooling head by warps has registers for the scores of so many tokens, or for blocks of them */
+    if (plan->pools && !mgv__plan_pools_online(plan) && plan->tokens > (uint32_t)MGV__SHORT_KEYS) return 0;
     pairs = mgv__plan_predict_clocks(plan, MGV__PAIRS, alike);
     singles = mgv__plan_predict_clocks(plan, MGV__THROUGHPUT, alike);
     plan->pairs_us = (double)pairs * 1e6 / a_second;
@@ -14805,6 +14827,7 @@ static mgv__gemm_shape mgv__schedule_shape(const mgv__plan *plan, const mgv__ker
 /* Queries of one CTA's tile of attention, in whole blocks of 64. */
 static uint32_t mgv__attention_queries(const mgv__plan *plan, const mgv__kernel_op *k) {
     const uint32_t all = mgv__ceil_div(plan->tokens, 64) * 64;
+    if (plan->regime == MGV__PAIRS) return mgv__pair_queries(plan->tokens);
     if (mgv__plan_regime(plan)->queries) return mgv__plan_regime(plan)->queries;
     if (plan->varlen) return MGV__GEMM_ROWS;
     return k->of.attention.parts == 1 ? all : mgv__min_u32(all, 128);
@@ -14817,12 +14840,32 @@ static uint32_t mgv__attention_range(const mgv__plan *plan, const mgv__kernel_op
 /* Keys of a tile and columns of a head, as they are multiplied. */
 static uint32_t mgv__attention_keys(const mgv__plan *plan, const mgv__kernel_op *k) {
     const uint32_t keys = mgv__attention_range(plan, k), block = mgv__online_keys(plan->head_dim);
+    if (plan->regime == MGV__PAIRS) return mgv__pair_multiplied(keys);
     return mgv__plan_is_online(plan) ? mgv__ceil_div(keys, block) * block : mgv__key_block(keys);
+}
+/* In which pairs take these keys. */
+static uint32_t mgv__pair_blocks(const mgv__plan *plan) {
+    return mgv__plan_is_online(plan) ? mgv__ceil_div(plan->tokens, MGV__ONLINE_KEYS) : 1u;
 }
 static uint32_t mgv__attention_columns(const mgv__plan *plan) { return 64 + mgv__rest_columns(plan->head_dim); }
 
 /* POOL_SUMS: blocks of 64 columns of a CTA's tile. */
 static uint32_t mgv__pool_sums_blocks(const mgv__plan *plan) { return plan->regime == MGV__LATENCY ? 1 : (uint32_t)MGV__MATH_GROUPS; }
+/* The same of pairs on Blackwell: at the tensor cores' full rate, 128 rows of a CTA, whether queries or not, and values' columns by 32.
+   Queries come again with each block of keys, of whose keys and values a CTA has half. Shared memory is read for each product's operands:
+   queries, and, for scores and values, what the CTA has of B. */
+static mgv__tile_clocks mgv__sm100_pair_attention_clocks(const mgv__plan *plan, const mgv__kernel_op *k, double edge, double *flops) {
+    const double keys = mgv__attention_keys(plan, k), columns = mgv__attention_columns(plan), heads = MGV__MATH_GROUPS,
+                 blocks = mgv__pair_blocks(plan), of_values = columns > 64 ? 96 : 64, row = 2 * columns;
+    const double loaded = heads * (blocks * 128 * row + keys * (row + 2 * of_values) / MGV__CLUSTER);
+    mgv__tile_clocks clocks;
+    *flops = heads * 2 * 128 * keys * (columns + of_values);
+    clocks.matrix = *flops / plan->machine->costs.flops_a_clock;
+    clocks.feed = mgv__max_double(loaded / MGV__SM100_BYTES_A_CLOCK, 2 * loaded / MGV__SM100_SHARED_BYTES_A_CLOCK);
+    clocks.edge = edge;
+    clocks.beside = 0;
+    return clocks;
+}
 
 /* What one CTA's tile costs; flops: padding included. */
 static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__kernel_op *k, double *flops) {
@@ -14842,11 +14885,12 @@ static mgv__tile_clocks mgv__schedule_tile(const mgv__plan *plan, const mgv__ker
         clocks.feed = 3.0 * (double)MGV__GEMM_ROWS * plan->patch_columns / k->column_tiles / sharers / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
     if (k->kind == MGV__KERNEL_PATCHES) clocks.feed = side * side * 9 / k->column_tiles / sharers / MGV__SCHEDULE_PATCH_BYTES_A_CLOCK;
     if (mgv__plan_is_attention(k->kind)) {
-        const double heads = mgv__plan_heads(k), queries = mgv__attention_queries(plan, k), columns = mgv__attention_columns(plan);
+        const double heads = mgv__plan_heads(plan, k), queries = mgv__attention_queries(plan, k), columns = mgv__attention_columns(plan);
         *flops = heads * 4 * queries * keys * columns;
         clocks.feed = heads * (2 * keys + 2 * queries) * 2 * columns / 32;
         clocks.edge = 2500 + heads * queries * keys * (1.0 / 16 + 5.0 / 128); /* an exponential and five other instructions a score */
         if (plan->varlen && regime->queries) clocks.edge += MGV__SM90_LOOKUP_CLOCKS;
+        if (plan->regime == MGV__PAIRS) return mgv__sm100_pair_attention_clocks(plan, k, clocks.edge, flops);
     }
     if (k->kind == MGV__KERNEL_POOL) {
         *flops = 4.0 * plan->maps[k->of.pool.score_map].box[1] * keys * k->inner / sharers;
@@ -14974,6 +15018,7 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
     } else if (mgv__plan_is_attention(k->kind)) {
         /* a tile has some queries of a head, and all its keys and values; a cluster of the latency regime shares them */
         b.l2 = 2.0 * rows * k->inner * (1 + 2 * (mgv__plan_regime(plan)->queries ? 1 : k->of.attention.parts));
+        if (plan->regime == MGV__PAIRS) b.l2 += 2.0 * rows * k->inner * (mgv__pair_blocks(plan) - 1);
         if (plan->varlen) b.l2 = 2.0 * rows * k->inner * (1 + 2.0 * mgv__attention_keys(plan, k) / (double)mgv__attention_queries(plan, k));
         b.passes = 4 * scores;
     } else {
@@ -15024,7 +15069,7 @@ static void mgv__schedule_describe(const mgv__plan *plan, const mgv__plan_op *op
     if (k->kind == MGV__KERNEL_POOL_SUMS) out->tile_columns = 64 * mgv__pool_sums_blocks(plan);
     if (mgv__plan_is_attention(k->kind)) {
         out->tile_rows = mgv__attention_queries(plan, k);
-        out->tile_columns = mgv__plan_heads(k) * plan->head_dim;
+        out->tile_columns = mgv__plan_heads(plan, k) * plan->head_dim;
     }
     out->flops = mgv__schedule_flops(plan, op);
     out->plain_l2_bytes = (uint64_t)(int64_t)(b.passes - b.statistics); /* may be less than 0: what its tiles move is added */

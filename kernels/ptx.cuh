@@ -618,6 +618,12 @@ DEVICE void cp_async_bulk_tensor_3d_load_pair(uint32_t destination, const CUtens
                  "[%0], [%1, {%2, %3, %4}], [%5];"
                  ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
 }
+DEVICE void cp_async_bulk_tensor_4d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w,
+                                              uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];"
+                 ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier) : "memory");
+}
 /* Into every CTA of `mask`; of both of a pair the bytes are counted in the one of even rank if `barrier` is, of odd rank if it is. */
 DEVICE void cp_async_bulk_tensor_2d_load_pair_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y,
                                                         uint32_t barrier, uint16_t mask) {
@@ -695,6 +701,11 @@ DEVICE void tcgen05_relinquish_alloc_permit_pair(void) {
 DEVICE void tcgen05_mma_f16_ss_pair(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::2.kind::f16 [%0], %1, %2, %3, p;\n}"
                  ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(accumulate) : "memory");
+}
+/* A: of each CTA's own rows, in its own tensor memory, at the same address. */
+DEVICE void tcgen05_mma_f16_ts_pair(uint32_t d, uint32_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::2.kind::f16 [%0], [%1], %2, %3, p;\n}"
+                 ::"r"(d), "r"(a), "l"(b), "r"(instruction), "r"(accumulate) : "memory");
 }
 DEVICE void tcgen05_mma_mxf8f6f4_ss_pair(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t scale_a, uint32_t scale_b,
                                          uint32_t accumulate) {

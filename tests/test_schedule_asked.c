@@ -158,8 +158,8 @@ static void test_precisions(void **state) {
     plan_model_free(&asked);
 }
 
-/* Many pictures of 224 px are multiplied by pairs of CTAs in bf16, one is not, and of more keys than attention by warps has registers for
-   none are. */
+/* Many pictures of 224 px are multiplied by pairs of CTAs in bf16, one is not, and of more tokens than the pooling head by warps has
+   registers for none are. */
 static void test_pairs(void **state) {
     schedule s;
     (void)state;

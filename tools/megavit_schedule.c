@@ -184,8 +184,10 @@ int cli_print_schedule(const mgv_model *model, const char *name, const mgv_sched
         print_times(ops, info.op_count, &info);
         print_summary(ops, &info, desc->image_count, model_flops);
         if (info.pairs_us > 0)
-            printf("One operation after the other: %.0f us with products of single CTAs, %.0f us with products of pairs, whose attention\n"
-                   "is by warps; pairs are taken where they gain a twelfth.\n", info.singles_us, info.pairs_us);
+            printf("One operation after the other: %.0f us with products of single CTAs, %.0f us with products and attention of pairs;\n"
+                   "pairs are taken where they gain a twelfth.\n", info.singles_us, info.pairs_us);
+        else if (info.tensor_count)
+            printf("There are no products of pairs for this model: their pooling head takes up to 208 tokens, or more than 256.\n");
         if (info.tensor_count) print_clusters(ops, &info, precision != NULL);
     }
     free(ops);

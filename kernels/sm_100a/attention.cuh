@@ -66,19 +66,6 @@ DEVICE void attention_store_mx(const TensorMath &self, const TileSlot &tile, uin
     mx_stored();
 }
 
-/* As Hopper's attention_write (attention_tile by warps), and in MXFP8. */
-DEVICE void attention_write(const TensorMath &self, const TileSlot &tile, uint32_t head, uint32_t block, uint32_t fragments,
-                            const float (&o)[32], const float (&rcp_sum)[2]) {
-    float rows[32];
-    if (!(tile.op.flags & MGV__KERNEL_MX_OUT)) {
-        attention_write((const Math &)self, tile, head, block, fragments, o, rcp_sum);
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 32; i++) rows[i] = o[i] * rcp_sum[i / 2 & 1];
-    attention_store_mx(self, tile, head, block, rows);
-}
-
 /* Up to 256 keys, which all lie in the stages. */
 template <int KEYS> DEVICE void tensor_attention_tile(TensorMath &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
@@ -195,46 +182,10 @@ template <int REST> DEVICE void tensor_online_block(TensorMath &self, const Tile
     if constexpr (REST != 0) online_write<REST>(self, o_rest, rcp_sum);
 }
 
-/* The same by warps, whose products have ended when the next instruction begins: so nothing is looked ahead, which takes registers. */
-template <int REST> DEVICE void warps_online_block(TensorMath &self, const TileSlot &tile, uint32_t head, uint32_t block) {
-    const mgv__kernel_op &op = tile.op;
-    RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
-    float o[32], o_rest[REST ? REST / 2 : 1], scale[2];
-    wgmma_registers_zero(o);
-    wgmma_registers_zero(o_rest);
-    const OnlineQueries queries = online_queries<REST>(self);
-#pragma unroll 1
-    for (uint32_t row = 0; row < op.tokens; row += MGV__ONLINE_KEYS, self.stage.advance()) {
-        const uint32_t stage = shared_address(self.shared->stage[self.stage.index]);
-        float s[ONLINE_SCORES];
-        uint32_t p[ONLINE_SCORES / 2];
-        wgmma_registers_zero(s);
-        math_wait_stage(self, self.stage);
-        online_scores<REST>(stage, queries, s);
-        online_softmax(s, op.tokens - row, self.lane, running, scale);
-        online_merge<REST>(s, scale, p, o, o_rest);
-        online_values<REST>(stage, p, o, o_rest);
-        wgmma_wait_group<0>();
-        math_leave_stage(self, self.stage.index);
-    }
-    math_group_sync(self); /* results go where queries lie: all warps are done with them */
-    const float rcp_sum[2] = {1.0f / quad_sum(running.sum[0]), 1.0f / quad_sum(running.sum[1])};
-    if (REST == 0 && op.flags & MGV__KERNEL_MX_OUT) {
-        math_take_chunk(self); /* to give it back */
-        attention_write(self, tile, head, block, 0, o, rcp_sum);
-        math_give_chunk(self);
-        return;
-    }
-    online_write<64>(self, o, rcp_sum);
-    if constexpr (REST != 0) online_write<REST>(self, o_rest, rcp_sum);
-}
-
-/* BY_WARPS: in kernels of pairs. */
-template <int REST, bool BY_WARPS> DEVICE void tensor_online_tile(TensorMath &self, const TileSlot &tile) {
+template <int REST> DEVICE void tensor_online_tile(TensorMath &self, const TileSlot &tile) {
     const AttentionPart part = attention_part(tile, self.cta);
     const uint32_t block = attention_first_block(tile, part, self.group);
     if (block >= part.end) online_let_pass(self, tile.op);
-    else if constexpr (BY_WARPS) warps_online_block<REST>(self, tile, part.head, block);
     else tensor_online_block<REST>(self, tile, part.head, block);
 }
 

@@ -1,17 +1,17 @@
 /* megavit: the persistent kernels on Blackwell (sm_100a, sm_103a, sm_110a): the roles of megavit.cu, with math tiles through tensor memory.
-   One has tensor-core instructions of single CTAs throughout. In the other the layers' products are of pairs of CTAs, and everything else
-   is Hopper's tiles with products by warps (warps.cuh). They have run on the machine model only.
+   One has tensor-core instructions of single CTAs throughout. In the other the layers' products and attention are of pairs of CTAs, and
+   everything else is Hopper's tiles with products by warps (warps.cuh). They have run on the machine model only.
 
-   Next, by what it may give: attention of pairs on tcgen05, a head's queries over both CTAs: 2,500 clocks a head less by count. A warp that
-   only starts products, where now one of a math group does between chunks of a tile's end. Six stages of 32 KB in pairs, instead of four of
-   48. MXFP8 in tiles of 256 columns, whose sums overlap. 209 to 256 keys in pairs, for whose scores threads have no registers: in pairs
-   math warps have 224, as on Hopper, and of the 56 that are left ptxas spills ten words of the storers' for sm_103a and sm_110a, which they
-   write and read once a tile; none for sm_100a. */
+   Next, by what it may give: a warp that only starts products, where now one of a math group does between chunks of a tile's end, and
+   threads of both groups in attention. Scores of attention's next block beside this one's values, in other columns. Six stages of 32 KB in
+   pairs, instead of four of 48. MXFP8 in tiles of 256 columns, whose sums overlap. The pooling head of 209 to 256 tokens in pairs, for
+   whose scores threads have no registers: there math warps have 224, as on Hopper. */
 #ifndef MGV_BLACKWELL_KERNEL_CUH
 #define MGV_BLACKWELL_KERNEL_CUH
 
 #include "pool.cuh"
 #include "rows128.cuh"
+#include "pair_attention.cuh"
 #include "../sm_90a/siglip_head/pool_tokens.cuh"
 #include "../sm_90a/patches.cuh"
 #include "../sm_90a/throughput/rows.cuh"
@@ -37,17 +37,15 @@ template <int COLUMNS, bool PAIR> DEVICE void tensor_gemm_tile(TensorMath &self,
     else gemm_epilogue<COLUMNS, FLAGS_OF_TILE>(self, tile, acc);
 }
 
-/* Pairs are taken where there are no more than so many keys, or these come in blocks: the scores of more are too many for a thread. */
-template <bool PAIR> DEVICE void tensor_attention(TensorMath &self, const TileSlot &tile) {
-    if constexpr (PAIR) attention_tile<MGV__SHORT_KEYS, true>(self, tile); /* weights are rounded as here and on the CPU */
-    else if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) tensor_attention_tile<MGV__SHORT_KEYS>(self, tile);
+DEVICE void tensor_attention(TensorMath &self, const TileSlot &tile) {
+    if (mgv__key_block(tile.op.tokens) == MGV__SHORT_KEYS) tensor_attention_tile<MGV__SHORT_KEYS>(self, tile);
     else tensor_attention_tile<MGV__MAX_KEYS>(self, tile);
 }
-template <bool PAIR> DEVICE void tensor_attention_online(TensorMath &self, const TileSlot &tile) {
+DEVICE void tensor_attention_online(TensorMath &self, const TileSlot &tile) {
     switch (rest_columns(tile.op)) {
-    case 0: tensor_online_tile<0, PAIR>(self, tile); break;
-    case 16: tensor_online_tile<16, PAIR>(self, tile); break;
-    default: tensor_online_tile<32, PAIR>(self, tile); break;
+    case 0: tensor_online_tile<0>(self, tile); break;
+    case 16: tensor_online_tile<16>(self, tile); break;
+    default: tensor_online_tile<32>(self, tile); break;
     }
 }
 template <bool PAIR> DEVICE void tensor_pool(TensorMath &self, const TileSlot &tile) {
@@ -75,8 +73,15 @@ template <bool PAIR> DEVICE void tensor_tile(TensorMath &self, const TileSlot &t
         if (tile.op.flags & MGV__KERNEL_WHOLE) whole_tile<64, false, PAIR>(self, tile);
         else tensor_gemm_tile<64, PAIR>(self, tile);
         break;
-    case MGV__KERNEL_ATTENTION: tensor_attention<PAIR>(self, tile); break;
-    case MGV__KERNEL_ATTENTION_ONLINE: tensor_attention_online<PAIR>(self, tile); break;
+    case MGV__KERNEL_ATTENTION:
+        if constexpr (PAIR) pair_attention_tile<64>(self, tile);
+        else tensor_attention(self, tile);
+        break;
+    case MGV__KERNEL_ATTENTION_ONLINE:
+        if constexpr (!PAIR) tensor_attention_online(self, tile);
+        else if (rest_columns(tile.op)) pair_attention_tile<96>(self, tile);
+        else pair_attention_tile<64>(self, tile);
+        break;
     case MGV__KERNEL_POOL: tensor_pool<PAIR>(self, tile); break;
     case MGV__KERNEL_POOL_SUMS: tensor_pool_sums<PAIR>(self, tile); break;
     case MGV__KERNEL_PATCHES: patches_tile(self, tile); break;
@@ -134,6 +139,11 @@ DEVICE void blackwell_memory_init(BlackwellMemory *memory) {
         mbarrier_init(shared_address(&memory->shared.done[g]), 1);
     }
     for (int i = 0; i < 2; i++) mbarrier_init(shared_address(&memory->shared.sums_read[i]), 1);
+    for (int g = 0; g < MGV__MATH_GROUPS; g++) {
+        mbarrier_init(shared_address(&memory->shared.attended[g]), 1);
+        mbarrier_init(shared_address(&memory->shared.weights_written[g]), PAIR_WARPS);
+        mbarrier_init(shared_address(&memory->shared.results_read[g]), PAIR_WARPS);
+    }
     memory->ahead = 0;
     shared_memory_init(&memory->shared); /* with the fences */
 }

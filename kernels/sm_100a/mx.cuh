@@ -45,6 +45,12 @@ DEVICE uint32_t mx_store_block(const MxRow &r, uint32_t column, const float (&v)
     return byte;
 }
 
+/* 64 columns. */
+DEVICE void mx_store_part(const MxRow &r, uint32_t column, const float (&a)[32], const float (&b)[32]) {
+    const uint32_t scale = mx_store_block(r, column, a);
+    mx_store_scales(r, column, scale | mx_store_block(r, column + 32, b) << 8);
+}
+
 /* By the four lanes that share a row of 64 columns, in the layout of wgmma's registers: lane q has columns 8 j + 2 q and the next. It is
    row `r` of the two that they share. exists: the row does. */
 DEVICE void mx_store_quad(const MxRow &row, uint32_t exists, uint32_t column, const float (&v)[32], uint32_t r, uint32_t lane) {

@@ -12,7 +12,7 @@
 
    PAIR: the two CTAs' tiles are one product of 256 rows, which the thread of the even CTA starts (cta_group::2): each CTA's shared memory
    holds its own rows and half of the weights, so of what single CTAs fill and read there a third is left out. The odd CTA's warp only
-   leaves stages, as the even one's products end. In a kernel of pairs nothing else is in tensor memory.
+   leaves stages, as the even one's products end. Beside them tensor memory has attention's scores and results (pair_attention.cuh).
 
    Nothing of it has run on a card; all of it runs on the machine model. */
 #ifndef MGV_ROWS128_CUH
@@ -140,12 +140,32 @@ template <int COLUMNS, bool MX> DEVICE uint32_t next_whole_steps(const TensorMat
     return same ? gemm_steps(tile.op) : 0;
 }
 
+/* By a thread that multiplies for a pair: behind what all warps of both CTAs have done with tensor memory. */
+DEVICE void wait_pair(uint64_t *barrier, uint32_t parity) {
+    while (!mbarrier_try_wait_parity_acquire_cluster(shared_address(barrier), parity)) {}
+    tcgen05_fence_after_thread_sync();
+}
+
 /* Of pairs: the odd CTA has read the sums of the tile so many before this one, 1 or 2. Which phase that is: tile number t of a barrier's
    ends phase t / 2. */
 DEVICE uint32_t sums_read_parity(const TensorMath &self, uint32_t before) { return (pair_tiles(self) - before) / 2 & 1; }
 DEVICE void wait_sums_read(TensorMath &self, uint32_t before) {
-    const uint32_t barrier = shared_address(&self.shared->sums_read[(pair_tiles(self) - before) % 2]);
-    while (!mbarrier_try_wait_parity_acquire_cluster(barrier, sums_read_parity(self, before))) {}
+    wait_pair(&self.shared->sums_read[(pair_tiles(self) - before) % 2], sums_read_parity(self, before));
+}
+
+/* The thread that starts the products of the group's head in attention (pair_attention.cuh), and behind the results of all of its blocks:
+   both CTAs have read them. */
+DEVICE bool starts_pair_products(const TensorMath &self) { return starts_products(self) && self.cta == 0; }
+DEVICE void wait_results_read(const TensorMath &self) {
+    wait_pair(&self.shared->results_read[self.group], ~self.parities >> PAIR_BLOCKS & 1);
+}
+/* By all math warps of the even CTA, in front of the first tile behind one of another kind: both groups' results have been read. The other
+   group may be more than a block behind, so that its barrier's parity alone does not say so. */
+DEVICE void meet_behind_attention(const TensorMath &self) {
+    if (self.cta || self.parities >> GROUPS_MET & 1) return;
+    if (starts_pair_products(self)) wait_results_read(self);
+    tcgen05_fence_before_thread_sync();
+    bar_sync(MATH_SYNC_ALL, 128 * MGV__MATH_GROUPS);
     tcgen05_fence_after_thread_sync();
 }
 
@@ -337,9 +357,7 @@ DEVICE void whole_store_statistics(const TensorMath &self, const TileSlot &tile,
 /* The last tile of a row may end 64 columns before what the next product reads of it does. */
 DEVICE void whole_fill_mx(const MxRow &to, uint32_t column) {
     const float zeros[32] = {};
-    const uint32_t scale = mx_store_block(to, column, zeros);
-    mx_store_block(to, column + 32, zeros);
-    mx_store_scales(to, column, scale | scale << 8);
+    mx_store_part(to, column, zeros, zeros);
 }
 
 template <int COLUMNS, bool MX, bool PAIR> DEVICE void whole_epilogue(TensorMath &self, const TileSlot &tile, const WholeRow &r) {
@@ -406,6 +424,7 @@ DEVICE void take_ahead(TensorMath &self) {
 
 template <int COLUMNS, bool MX, bool PAIR> DEVICE void whole_tile(TensorMath &self, const TileSlot &tile) {
     const bool starts = self.group == 0 && self.warp == 0;
+    if (PAIR) meet_behind_attention(self);
     if (PAIR && starts) take_ahead(self);
     whole_products<COLUMNS, MX, PAIR>(self, tile);
     const WholeRow r = whole_row(self, tile); /* under the products */

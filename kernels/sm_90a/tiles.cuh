@@ -100,6 +100,35 @@ DEVICE AttentionBlocks attention_blocks(const TileSlot &tile, uint32_t cta, uint
     return blocks;
 }
 
+/* Attention of pairs of CTAs (sm_100a): each math group has a head, of which a tile has up to 256 queries, 128 a CTA, or 64 where an image
+   has no more than two CTAs take of these. */
+struct PairQueries {
+    uint32_t head, first, count; /* of this CTA */
+};
+DEVICE PairQueries pair_queries(const TileSlot &tile, uint32_t cta, uint32_t group) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t parts = op.of.attention.parts, each = mgv__pair_queries(op.tokens);
+    PairQueries q;
+    q.head = tile.column / parts * MGV__MATH_GROUPS + group;
+    q.first = tile.column % parts * MGV__PAIR_QUERIES + cta * each;
+    q.count = q.first < op.tokens ? mgv__min_u32(op.tokens - q.first, each) : 0;
+    return q;
+}
+/* Keys of a block: all, or what online softmax takes at a time. */
+DEVICE uint32_t pair_keys(const mgv__kernel_op &op) { return op.kind == MGV__KERNEL_ATTENTION ? MGV__MAX_KEYS : MGV__ONLINE_KEYS; }
+/* Where a stage has them, behind 64 columns of 128 queries: what these have behind that, the CTA's half of the keys, what this has behind
+   64 columns, the CTA's half of the values' columns. */
+struct PairStage {
+    uint32_t queries_rest, keys, keys_rest, values;
+};
+DEVICE PairStage pair_stage(uint32_t rest) {
+    const PairStage narrow = {0, 128 * 128, 0, 256 * 128},
+                    wide = {128 * 128, 128 * 128 + 128 * 64, 192 * 128 + 128 * 64, 192 * 128 + 192 * 64};
+    return rest ? wide : narrow;
+}
+static_assert(256 * 128 + MGV__MAX_KEYS * 64 <= MGV__STAGE_BYTES && 192 * 128 + 192 * 64 + MGV__ONLINE_KEYS * 96 <= MGV__STAGE_BYTES,
+              "queries, keys and values fit one stage");
+
 /* From here on the flag says that the cluster has one row tile: its unit is that tile's number. */
 DEVICE void share_rows(TileSlot &tile) {
     if (!(tile.op.flags & MGV__KERNEL_SHARE_ROWS)) return;

@@ -185,6 +185,11 @@ DEVICE void cp_async_bulk_tensor_3d_load_pair(uint32_t destination, const CUtens
     const int32_t c[3] = {x, y, z};
     machine::op_tma_load(destination, map, 3, c, barrier, 0, false, true);
 }
+DEVICE void cp_async_bulk_tensor_4d_load_pair(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y, int32_t z, int32_t w,
+                                              uint32_t barrier) {
+    const int32_t c[4] = {x, y, z, w};
+    machine::op_tma_load(destination, map, 4, c, barrier, 0, false, true);
+}
 DEVICE void cp_async_bulk_tensor_2d_load_pair_multicast(uint32_t destination, const CUtensorMap *map, int32_t x, int32_t y,
                                                         uint32_t barrier, uint16_t mask) {
     const int32_t c[2] = {x, y};
@@ -479,6 +484,9 @@ DEVICE void tcgen05_dealloc_pair(uint32_t address, uint32_t columns) { machine::
 DEVICE void tcgen05_relinquish_alloc_permit_pair(void) { machine::op_tcgen05_relinquish(2); }
 DEVICE void tcgen05_mma_f16_ss_pair(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
     machine::op_tcgen05_mma_f16(d, a, false, b, instruction, accumulate != 0, 2);
+}
+DEVICE void tcgen05_mma_f16_ts_pair(uint32_t d, uint32_t a, uint64_t b, uint32_t instruction, uint32_t accumulate) {
+    machine::op_tcgen05_mma_f16(d, a, true, b, instruction, accumulate != 0, 2);
 }
 DEVICE void tcgen05_mma_mxf8f6f4_ss_pair(uint32_t d, uint64_t a, uint64_t b, uint32_t instruction, uint32_t scale_a, uint32_t scale_b,
                                          uint32_t accumulate) {

@@ -52,6 +52,13 @@ static void test_shape(const char *name, const MicroShape &shape, unsigned seeds
                         std::to_string(error) + ", of a row in the middle " + std::to_string(median), why);
 }
 
+/* Two pictures of 144 tokens, three heads of 96 columns: two blocks of keys, the second short, and a tile of which one head is not there. */
+static MicroShape online_pairs() {
+    MicroShape shape = {96, 8, 288, 192, 1, 2, 2, 2, 1, 1, NO_POLL_LIMIT, PAIRS};
+    shape.head_dim = 96;
+    return shape;
+}
+
 /* Order alone, under `count` seeds from `first` on. Pairs: rows of both CTAs in a product's tile; by one cluster, three tiles of fc1 follow
    each other, so that products into either accumulator start while the other one is read, and the third's wait for the first one's
    readers; K of fc2 is longer than the ring of stages; in MXFP8 K is three stages, as the third's scales lie over the first one's. By two
@@ -66,6 +73,7 @@ static void test_orders(const std::string &part, const MicroShape &single, unsig
         for (pairs.clusters = 1; pairs.clusters <= 2; pairs.clusters++)
             test_shape(pairs.precision ? "pairs in MXFP8, order alone" : "pairs, order alone", pairs, 1, count / 2, first);
     }
+    if (part == "order" || part == "order-pairs-online") test_shape("pairs, heads of 96, order alone", online_pairs(), 1, count, first);
 }
 
 /* Operation by operation, each on what the kernel had: `megavit validate` finds nothing wrong, so that every value is the CPU's or its
@@ -266,6 +274,14 @@ int main(int argc, char **argv) {
     online.precision = 1;
     online.rows = true;
     if (part.empty() || part == "pairs-online-mx") test_shape("400 tokens in MXFP8, pairs", online, 1, 0);
+    if (part.empty() || part == "pairs-wide") test_shape("two pictures, three heads of 96, pairs", online_pairs(), 1, 1);
+    MicroShape odd_heads = {144, 16, 192, 192, 1, 3, 3, 3, 1, 2, NO_POLL_LIMIT, PAIRS};
+    if (part.empty() || part == "pairs-heads") test_shape("three pictures of 81 tokens, three heads, pairs", odd_heads, 1, 1);
+    MicroShape many_keys = {240, 16, 128, 128, 1, 2, 2, 2, 1, 2, NO_POLL_LIMIT, PAIRS};
+    many_keys.head = false;
+    if (part.empty() || part == "pairs-225") test_shape("two pictures of 225 tokens, pairs", many_keys, 1, 1);
+    many_keys.image_size = 256;
+    if (part.empty() || part == "pairs-256") test_shape("two pictures of 256 tokens, pairs", many_keys, 1, 0);
     dinov2.regime = PAIRS;
     if (part.empty() || part == "pairs-dinov2") test_shape("DINOv2, pairs", dinov2, 1, 1);
     dinov2.regime = THROUGHPUT;

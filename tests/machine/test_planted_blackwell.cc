@@ -13,12 +13,23 @@ static int fault; /* 0: none */
 extern "C" int planted(int number) { return number == fault; }
 
 /* Rows of both CTAs; several tiles of a kind for their cluster, of eight stages in bf16 and four in MXFP8: as many as the ring has, and
-   more. */
-static MicroShape shape_of(bool mx, bool pairs) {
+   more. Attention of pairs: queries of both CTAs, and two tiles of it one behind the other; online: three blocks of keys, the last one
+   short, heads of more than 64 columns, and two clusters, of which one multiplies what the other's tile of attention has left. Blocks:
+   four of them, twice, or once a cluster. Head: so many pictures that the pooling head's products are by warps. */
+static MicroShape shape_of(const std::string &kernel) {
+    const bool pairs = kernel.find("pairs") == 0;
     MicroShape shape = {32, 8, 512, 512, 1, 9, 9, 9, 1, 1, 1000, pairs ? 3u : 1u};
-    shape.precision = mx;
-    shape.head = false;
-    shape.rows = true;
+    if (kernel == "pairs attention") shape = {80, 8, 256, 256, 1, 1, 1, 1, 1, 1, 1000, 3};
+    if (kernel == "pairs online") {
+        shape = {144, 8, 192, 192, 1, 1, 1, 1, 1, 2, 1000, 3};
+        shape.head_dim = 96;
+    }
+    if (kernel == "pairs mxfp8 blocks") shape = {160, 8, 128, 192, 1, 1, 1, 1, 1, 2, 1000, 3};
+    if (kernel == "pairs blocks") shape = {160, 8, 128, 128, 1, 1, 1, 1, 1, 1, 1000, 3};
+    if (kernel == "pairs head") shape = {32, 16, 128, 256, 1, 50, 50, 50, 1, 1, 1000, 3};
+    shape.precision = kernel.find("mxfp8") != std::string::npos;
+    shape.head = kernel == "pairs head";
+    shape.rows = !shape.head;
     return shape;
 }
 
@@ -44,10 +55,10 @@ int main(int count, char **argument) {
         if (line.compare(0, 2, "= ") == 0 && colon != std::string::npos)
             faults.push_back({line.substr(2, colon - 2), line.substr(colon + 2)});
     }
-    for (const std::string kernel : {"bf16", "mxfp8", "pairs", "pairs mxfp8"}) {
-        const bool mx = kernel.find("mxfp8") != std::string::npos, pairs = kernel.find("pairs") == 0;
+    for (const std::string kernel :
+         {"bf16", "mxfp8", "pairs", "pairs mxfp8", "pairs attention", "pairs online", "pairs blocks", "pairs mxfp8 blocks", "pairs head"}) {
         std::string why, all, how;
-        MicroEncoder *encoder = micro_open(shape_of(mx, pairs), &why);
+        MicroEncoder *encoder = micro_open(shape_of(kernel), &why);
         if (!encoder) {
             ok(false, "the encoder opens", why);
             continue;

@@ -31,6 +31,7 @@ DEVICE void tile_pair_steps(const TileArguments &arguments, uint32_t image, uint
         } else if (!leads) continue;
         else if (s.what == TILE_COPY) tcgen05_cp_32x128b_warpx4_pair(d, a);
         else if (s.kind == TILE_MX) tcgen05_mma_mxf8f6f4_ss_pair(d, a, b, s.word, a_scales, b_scales, s.accumulate);
+        else if (s.a_in_tensor_memory) tcgen05_mma_f16_ts_pair(d, tensor_memory + (uint32_t)s.a, b, s.word, s.accumulate);
         else tcgen05_mma_f16_ss_pair(d, a, b, s.word, s.accumulate);
     }
 }

@@ -70,6 +70,8 @@ static const TileCase tile_cases[] = {
     {"MXFP8, E5M2, 32-byte swizzle", TILE_MX, 128, 64, 128, 32, 32, 0, 0, 1, 1, 0, 0, 0, 0, 0},
     {"bf16, a pair, whole numbers", TILE_F16, 256, 256, 64, 128, 128, 0, 0, 1, 1, 0, 0, 0, 0, 1},
     {"bf16, a pair, onto sums, rounded", TILE_F16, 256, 128, 128, 128, 128, 0, 0, 1, 1, 0, 1, 64, 0, 0},
+    {"bf16, a pair, A in tensor memory, B transposed", TILE_F16, 256, 64, 64, 128, 64, 0, 1, 1, 1, 1, 0, 128, 0, 1},
+    {"bf16, a pair, A in tensor memory, three panels of B", TILE_F16, 256, 96, 64, 128, 32, 0, 1, 1, 1, 1, 0, 128, 0, 1},
     {"MXFP8, a pair, whole numbers", TILE_MX, 256, 256, 128, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 1},
     {"MXFP8, a pair, 192 columns, two blocks of K, rounded", TILE_MX, 256, 192, 256, 128, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"store of 16 lanes, 8 columns", TILE_MOVE, 0, TILE_STORE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 40, 0, 1},

@@ -157,7 +157,8 @@ class Manual:
             a, b = a * e8m0(a_scale)[:, None], b * e8m0(b_scale)[:, None]
         return a @ b.T, np.abs(a) @ np.abs(b).T
 
-    def place(self, m, n):
+    def place(self, m, n, pair):
+        """Of a pair each CTA has the lanes of its own rows, and all columns."""
         return lanes_of(m)[:, None], np.arange(n)[None, :]
 
 
@@ -251,10 +252,11 @@ class Triton(Manual):
                                         formats[1], False, True, True, zero)
         return out.data.astype(np.float64)
 
-    def place(self, m, n):
-        layout = self.linear(self.blackwell.TensorMemoryLayout((m, n), col_stride=1), [m, n]) if n & n - 1 == 0 else None
-        if layout is None:
-            return super().place(m, n)
+    def place(self, m, n, pair):
+        if n & n - 1:
+            return super().place(m, n, pair)
+        both = dict(two_ctas=True, cga_layout=[[1, 0]]) if pair else {}
+        layout = self.linear(self.blackwell.TensorMemoryLayout((m, n), col_stride=1, **both), [m << pair, n])
         lane, column = layout_map(layout.rows), layout_map(layout.cols)
         lanes, columns = np.full((m, n), -1), np.full((m, n), -1)
         for l in range(len(lane) - 1, -1, -1):
@@ -293,7 +295,7 @@ def expected(case, oracle):
             a_scale, b_scale = oracle.scales_of(memory, step, w) if case["kind"] == MX else (None, None)
             value, size = oracle.product(case, w, oracle.a_of(case, step, w, memory), np.concatenate(b), a_scale, b_scale)
             if sums is None:
-                lanes, columns = oracle.place(w["m"], w["n"])
+                lanes, columns = oracle.place(w["m"], w["n"], len(case["images"]) > 1)
                 place = lanes, columns + column
                 start = case["before"][place].view(np.float32).astype(np.float64) if step["accumulate"] else np.zeros(value.shape)
                 sums, sizes, terms = start, np.abs(start), 1

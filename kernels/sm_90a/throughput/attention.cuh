@@ -141,8 +141,7 @@ DEVICE void attention_pass_others(Math &self) {
 static_assert(MGV__MATH_GROUPS == 2 && MGV__STAGES >= 2 * MGV__MATH_GROUPS, "the ring holds the heads of both groups");
 
 /* Results of a block of 64 queries, to a chunk. */
-DEVICE void attention_write(const Math &, const TileSlot &, uint32_t, uint32_t, uint32_t fragments, const float (&o)[32],
-                            const float (&rcp_sum)[2]) {
+DEVICE void attention_write(uint32_t fragments, const float (&o)[32], const float (&rcp_sum)[2]) {
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
         const float *e = &o[4 * j];
@@ -152,9 +151,8 @@ DEVICE void attention_write(const Math &, const TileSlot &, uint32_t, uint32_t, 
     }
 }
 
-/* What comes next, if that is known by then. ALL_BELOW: below the largest score at once, and without a look at what comes next.
-   Machine: Math, or one whose results go elsewhere, too, by an attention_write of its own. */
-template <int KEYS, bool ALL_BELOW = false, class Machine> DEVICE uint32_t attention_tile(Machine &self, const TileSlot &tile) {
+/* What comes next, if that is known by then. */
+template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &tile) {
     constexpr int A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A; /* keys of both parts, each a multiple of 16 */
     const mgv__kernel_op &op = tile.op;
     const uint32_t tokens_a = op.tokens < A ? op.tokens : A, tokens_b = op.tokens - tokens_a;
@@ -186,7 +184,7 @@ template <int KEYS, bool ALL_BELOW = false, class Machine> DEVICE uint32_t atten
         part_scores(queries, keys, a);
         part_scores(queries, descriptor_behind(keys, A * 8), b); /* A keys are A * 128 bytes */
         if (own && block == blocks.end / 2 && !once_more) attention_pass_others(self);
-        if (ALL_BELOW || once_more) part_below_largest(a, b, tokens_a, tokens_b, self.lane, [](float (&)[2]) {});
+        if (once_more) part_below_largest(a, b, tokens_a, tokens_b, self.lane, [](float (&)[2]) {});
         uint32_t p_a[A / 4], p_b[B / 4];
         float sum[2] = {0, 0};
         wgmma_wait_group<1>();
@@ -202,11 +200,10 @@ template <int KEYS, bool ALL_BELOW = false, class Machine> DEVICE uint32_t atten
         part_values(p_b, descriptor_behind(values, A * 8), o, 1);
         sum[0] = quad_sum(sum[0]);
         sum[1] = quad_sum(sum[1]);
-        if constexpr (!ALL_BELOW)
-            once_more = math_group_any(self, has_rows && !once_more && !(exponentials_fit(sum[0]) && exponentials_fit(sum[1])));
+        once_more = math_group_any(self, has_rows && !once_more && !(exponentials_fit(sum[0]) && exponentials_fit(sum[1])));
         const float rcp_sum[2] = {rcp_approx(sum[0]), rcp_approx(sum[1])};
         const uint32_t last = block + blocks.step >= blocks.end;
-        if (last && !ALL_BELOW) next = math_look_ahead(self);
+        if (last) next = math_look_ahead(self);
         /* the keys are not wanted again; all lanes have been at a barrier */
         if (last && own && !once_more) math_leave_stage(self, first.index);
         const uint32_t fragments = fragment_address(self, math_take_chunk(self));
@@ -216,7 +213,7 @@ template <int KEYS, bool ALL_BELOW = false, class Machine> DEVICE uint32_t atten
         block += blocks.step;
         if (last && own) math_leave_stage(self, second.index);
         if (last && !own) attention_leave_stages(self, first, second);
-        attention_write(self, tile, blocks.head, block - blocks.step, fragments, o, rcp_sum);
+        attention_write(fragments, o, rcp_sum);
         math_give_chunk(self);
     }
     self.stage = attention_stages(self, own ? MGV__MATH_GROUPS : 1);

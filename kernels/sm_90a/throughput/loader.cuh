@@ -327,6 +327,60 @@ template <uint32_t KINDS> DEVICE void load_attention_online(Loader &self, const 
     }
 }
 
+/* Attention of pairs: block by block of keys, of each block a stage for each math group's head. A stage has what its products take, queries
+   among it, which come again with each block: so nothing is kept from one to the next. All bytes are counted at the even CTA. */
+struct PairAttentionLoads {
+    uint32_t rest, image, to, full;
+};
+DEVICE uint32_t pair_attention_bytes(uint32_t rest, uint32_t keys) {
+    const uint32_t half = mgv__pair_multiplied(keys) / MGV__CLUSTER, rows = 128 + mgv__ceil_div(half, 64) * 64;
+    return rows * (64 + rest) * 2 + mgv__ceil_div(keys, 128) * 128 * (rest ? 96 : 64);
+}
+/* Rows of a head of queries or keys, 64 at a time, by one lane. */
+DEVICE void load_pair_rows(Loader &self, const mgv__kernel_op &op, const PairAttentionLoads &l, uint32_t at, uint32_t rest_at, uint32_t head,
+                           uint32_t row, uint32_t count) {
+#pragma unroll 1
+    for (uint32_t i = 0; i < count; i += 64) {
+        cp_async_bulk_tensor_4d_load_pair(l.to + at + i * 128, tensor_map(self.arguments, op.of.attention.query_map), 0, (int32_t)head,
+                                          (int32_t)(row + i), (int32_t)l.image, l.full);
+        if (l.rest)
+            cp_async_bulk_tensor_4d_load_pair(l.to + rest_at + i * l.rest * 2, tensor_map(self.arguments, op.of.attention.query_rest_map), 64,
+                                              (int32_t)head, (int32_t)(row + i), (int32_t)l.image, l.full);
+    }
+}
+/* This CTA's columns of values, 32, or three times 16, of 128 keys at a time. */
+DEVICE void load_pair_values(Loader &self, const mgv__kernel_op &op, const PairAttentionLoads &l, uint32_t at, uint32_t head, uint32_t row,
+                             uint32_t keys) {
+    const uint32_t columns = l.rest ? 16 : 32, own = self.cta * (l.rest ? 48 : 32);
+#pragma unroll 1
+    for (uint32_t i = 0; i < (l.rest ? 3 : mgv__ceil_div(keys, 128)); i++)
+        cp_async_bulk_tensor_4d_load_pair(l.to + at + i * 256 * columns, tensor_map(self.arguments, op.of.attention.key_map),
+                                          (int32_t)(own + (l.rest ? 16 * i : 0)), (int32_t)head, (int32_t)(row + (l.rest ? 0 : 128 * i)),
+                                          (int32_t)l.image, l.full);
+}
+DEVICE void load_pair_attention(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
+    const mgv__kernel_op &op = tile.op;
+    const uint32_t block = pair_keys(op);
+    PairAttentionLoads l;
+    l.rest = rest_columns(op);
+    l.image = image_number(op, tile.group, tile.unit);
+    const PairStage stage = pair_stage(l.rest);
+#pragma unroll 1
+    for (uint32_t i = 0; i < MGV__MATH_GROUPS * mgv__ceil_div(op.tokens, block); i++, self.stage.advance()) {
+        const PairQueries q = pair_queries(tile, self.cta, i % MGV__MATH_GROUPS);
+        const uint32_t row = i / MGV__MATH_GROUPS * block, keys = mgv__min_u32(op.tokens - row, block),
+                       half = mgv__pair_multiplied(keys) / MGV__CLUSTER;
+        loader_open_stage(self, self.stage, self.cta ? 0 : MGV__CLUSTER * pair_attention_bytes(l.rest, keys));
+        if (i == 0) loader_wait_ready(self, slot);
+        l.to = shared_address(self.shared->stage[self.stage.index]);
+        l.full = mapa_shared_cluster(shared_address(&self.shared->stage_full[self.stage.index]), 0);
+        if (!elect_sync() || self.ends) continue;
+        load_pair_rows(self, op, l, 0, stage.queries_rest, q.head, q.first, 128);
+        load_pair_rows(self, op, l, stage.keys, stage.keys_rest, op.heads + q.head, row + self.cta * half, half);
+        load_pair_values(self, op, l, stage.values, 2 * op.heads + q.head, row, keys);
+    }
+}
+
 /* The same over the keys of ranges.cuh. */
 template <uint32_t KINDS> DEVICE void load_attention_ranges(Loader &self, const TileSlot &tile, const Ring<MGV__SLOTS> &slot) {
     constexpr uint32_t KEYS = online_keys_of<KINDS>();
@@ -393,6 +447,7 @@ template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mg
         const TileSlot &tile = shared->slot[slot.index];
         if (self.ends || tile.op.kind == MGV__KERNEL_END) break;
         if (mgv__tile_columns(tile.op.kind)) load_gemm<is_tower<KINDS>(), is_pairs<KINDS>()>(self, tile, slot);
+        else if (is_pairs<KINDS>() && is_attention(tile.op.kind)) load_pair_attention(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(tile.op.kind)) load_attention(self, tile, slot, mgv__key_block(tile.op.tokens));
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind)) load_attention_online<KINDS>(self, tile, slot);
         else if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind)) load_attention_ranges<KINDS>(self, tile, slot);

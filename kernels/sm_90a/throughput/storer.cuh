@@ -112,6 +112,7 @@ struct ChunkWalk {
     uint32_t residual;                         /* chunks are granted with the residual in them */
     uint32_t store_map, grant_map;
     uint32_t counted;                          /* chunks are not sent: what they are counted for lies in memory already */
+    uint32_t empty, twos;                      /* of attention of pairs: chunks are granted as they are; two each lie side by side */
     uint32_t rest;                             /* columns of the second chunk, if it has maps of its own; else 0 */
     uint32_t store_rest_map, grant_rest_map;   /* its own, or the first chunk's */
 };
@@ -191,6 +192,24 @@ template <uint32_t KINDS> DEVICE ChunkWalk walk_attention_online(const TileSlot 
     walk.grant_rest_map = tile.op.of.attention.query_rest_map;
     return walk;
 }
+/* Of pairs: blocks of 64 queries of the math group's head, in chunks of 64 columns. */
+DEVICE ChunkWalk walk_pair_attention(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
+    ChunkWalk walk;
+    const PairQueries q = pair_queries(tile, cta, math_group);
+    const uint32_t of_heads = tile.op.kind == MGV__KERNEL_ATTENTION_ONLINE;
+    walk.twos = rest_columns(tile.op) != 0;
+    walk.count = mgv__ceil_div(q.count, MGV__CHUNK_ROWS) << walk.twos;
+    walk.head = of_heads ? q.head : NO_HEAD;
+    walk.x = of_heads ? 0 : q.head * 64;
+    walk.y = q.first;
+    walk.z = image_number(tile.op, tile.group, tile.unit);
+    walk.x_step = walk.twos * 64;
+    walk.y_step = MGV__CHUNK_ROWS;
+    walk.empty = 1;
+    walk.rest = 0;
+    walk.store_map = walk.store_rest_map = walk.grant_map = walk.grant_rest_map = tile.op.of.attention.store_map;
+    return walk;
+}
 /* The same of a row tile. */
 template <uint32_t KINDS> DEVICE ChunkWalk walk_attention_ranges(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     ChunkWalk walk;
@@ -236,6 +255,7 @@ template <bool ANY_SIZE> DEVICE ChunkWalk walk_pool_sums(const TileSlot &tile, u
 
 template <uint32_t KINDS> DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint32_t cta, uint32_t math_group) {
     const uint32_t kind = tile.op.kind;
+    if (is_pairs<KINDS>() && is_attention(kind)) return walk_pair_attention(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION>(kind)) return walk_attention(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(kind)) return walk_attention_online<KINDS>(tile, cta, math_group);
     if (is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(kind)) return walk_attention_ranges<KINDS>(tile, cta, math_group);
@@ -245,6 +265,7 @@ template <uint32_t KINDS> DEVICE ChunkWalk walk_kind(const TileSlot &tile, uint3
 }
 template <uint32_t KINDS> DEVICE ChunkWalk walk_tile(const Storer &self, const TileSlot &tile) {
     ChunkWalk walk = walk_kind<KINDS>(tile, self.cta, self.math_group);
+    if (!is_pairs<KINDS>() || !is_attention(tile.op.kind)) walk.empty = walk.twos = 0;
     walk.counted = is_mx_alone(tile.op);
     walk.residual = (tile.op.flags & (MGV__KERNEL_RESIDUAL | MGV__KERNEL_FLOAT_OUT)) == MGV__KERNEL_RESIDUAL;
     return walk;
@@ -257,7 +278,7 @@ DEVICE void storer_grant(Storer &self, const ChunkWalk &walk, uint32_t i, uint32
     const uint32_t rest = i ? walk.rest : 0;
     const CUtensorMap *map = tensor_map(self.arguments, i ? walk.grant_rest_map : walk.grant_map);
     const int32_t x = (int32_t)(walk.x + i * walk.x_step), y = (int32_t)(walk.y + i * walk.y_step), z = (int32_t)walk.z;
-    if (walk.head == NO_HEAD && !walk.residual) { mbarrier_arrive(barrier); return; }
+    if ((walk.head == NO_HEAD && !walk.residual) || (MGV_BLACKWELL_TILES && walk.empty)) { mbarrier_arrive(barrier); return; }
     if (gives_up(self.shared)) return;
     mbarrier_arrive_expect_tx(barrier, rest ? MGV__CHUNK_ROWS * rest * 2 : MGV__CHUNK_BYTES);
     if (walk.head == NO_HEAD) cp_async_bulk_tensor_3d_load(chunk, map, x, y, z, barrier);
@@ -273,8 +294,9 @@ struct ChunkTarget {
 DEVICE ChunkTarget chunk_target(const Storer &self, const ChunkWalk &walk, uint32_t i) {
     ChunkTarget target;
     target.map = (const CUtensorMap *)opaque((const uint8_t *)tensor_map(self.arguments, i ? walk.store_rest_map : walk.store_map));
-    target.x = opaque(walk.x + i * walk.x_step);
-    target.y = opaque(walk.y + i * walk.y_step);
+    const uint32_t twos = MGV_BLACKWELL_TILES ? walk.twos : 0;
+    target.x = opaque(walk.x + (twos ? i % 2 : i) * walk.x_step);
+    target.y = opaque(walk.y + (i >> twos) * walk.y_step);
     return target;
 }
 /* Sends the chunk at `from`, which the math warps have written, there. By one lane. */
