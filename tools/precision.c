@@ -14,6 +14,7 @@ static inline uint32_t floor_scale(uint32_t largest) { return largest >> 23 > 8 
 #include "megavit.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "tools/cli.h"
 
@@ -207,6 +208,7 @@ int main(int argc, char **argv) {
     mgv_model *model;
     mgv_engine *engine;
     mgv_error error;
+    mgv_threads *threads;
     room r;
     uint8_t *pixels;
     size_t floats;
@@ -218,6 +220,9 @@ int main(int argc, char **argv) {
     model_desc.path = argv[1];
     desc.backend = MGV_BACKEND_CPU;
     desc.precision = MGV_PRECISION_MXFP8; /* refuses models that have none; what each operation takes is said anew */
+    if (mgv_threads_create(&threads, (uint32_t)sysconf(_SC_NPROCESSORS_ONLN), NULL, &error) != MGV_OK)
+        return fail("threads", error.message);
+    desc.parallel = mgv_threads_parallel_for(threads); /* rows do not depend on them */
     if (mgv_model_open(&model, &model_desc, &error) != MGV_OK || mgv_engine_create(&engine, model, &desc, &error) != MGV_OK)
         return fail(argv[1], error.message);
     floats = ((size_t)engine->desc.max_tokens + 1) * model->config.hidden;
@@ -236,6 +241,7 @@ int main(int argc, char **argv) {
     print_table(r.s);
     mgv_engine_destroy(engine);
     mgv_model_close(model);
+    mgv_threads_destroy(threads);
     free(pixels);
     free(r.reference);
     free(r.seen);
