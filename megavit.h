@@ -17108,6 +17108,9 @@ static mgv_result mgv__cuda_take_clusters(mgv__cuda *cuda, const mgv__cuda_desc 
 /* Page-locked memory that weights go through on their way to the device, no more than they have: two halves, one that is copied or hashed,
    one that is filled. */
 enum { MGV__CUDA_WINDOW = 16 << 20 };
+static size_t mgv__cuda_window(uint64_t weight_bytes) {
+    return weight_bytes < (uint64_t)MGV__CUDA_WINDOW ? (size_t)weight_bytes : (size_t)MGV__CUDA_WINDOW;
+}
 static mgv_result mgv__cuda_send(mgv__cuda *cuda, uint64_t to, const void *from, size_t bytes, mgv_error *error) {
     MGV__CUDA_TRY(cuda->calls, Memcpy, (cuda->arena + to, from, bytes, cudaMemcpyHostToDevice), "sending the packed weights");
     return MGV_OK;
@@ -17160,8 +17163,7 @@ static mgv_result mgv__cuda_pack_weights(mgv__cuda *cuda, const mgv__cuda_desc *
 }
 static mgv_result mgv__cuda_upload_weights(mgv__cuda *cuda, const mgv__cuda_desc *desc, const mgv__tensor *tensors, mgv_error *error) {
     const int packed = desc->packed.path || desc->packed.data;
-    const uint64_t all = mgv__plan_packed_bytes(cuda->plan);
-    size_t half = all < MGV__CUDA_WINDOW ? (size_t)all : MGV__CUDA_WINDOW;
+    size_t half = mgv__cuda_window(mgv__plan_packed_bytes(cuda->plan));
     void *window;
     uint32_t pack;
     mgv_result result;
@@ -18301,7 +18303,7 @@ typedef struct mgv__decoder_state {
 /* In pinned memory status, results and the wish for an end have 256, 192 and 64 bytes (mgv__decoder_open_parts). */
 MGV__STATIC_ASSERT(sizeof(mgv__kernel_status) <= 256 && MGV__DECODE_SESSIONS * sizeof(mgv__decode_result) <= 192, results_have_room);
 
-enum { MGV__DECODE_IDS_BYTES = MGV__DECODE_SESSIONS * MGV__DECODE_STEPS * 4,
+enum { MGV__DECODE_IDS_BYTES = (int)MGV__DECODE_SESSIONS * (int)MGV__DECODE_STEPS * 4,
        MGV__DECODE_UPLOAD_BYTES = MGV__DECODE_IDS_BYTES + MGV__DECODE_IDS_BYTES * MGV__DECODE_HEAD_DIM };
 
 static void mgv__decoder_destroy(mgv__decoder *decoder) {
@@ -18419,7 +18421,7 @@ static mgv_result mgv__decoder_init(mgv__decoder *decoder, const mgv__cuda_desc 
     uint32_t kind;
     mgv_result result = mgv__decoder_load(decoder, desc, error);
     if (result != MGV_OK) return result;
-    room = plan->weight_bytes < MGV__CUDA_WINDOW ? (size_t)plan->weight_bytes : MGV__CUDA_WINDOW;
+    room = mgv__cuda_window(plan->weight_bytes);
     for (kind = 0; kind < MGV__PRODUCTS; kind++)
         if (least < (size_t)plan->arguments.product[kind].slices * MGV__DECODE_SLICE_BYTES)
             least = (size_t)plan->arguments.product[kind].slices * MGV__DECODE_SLICE_BYTES; /* a block */
@@ -18448,7 +18450,8 @@ static mgv_result mgv__decoder_make_turns(mgv__decoder *decoder, mgv_error *erro
 static void mgv__decoder_turn(const mgv__decoder *decoder, const float position[3], float *out) {
     const uint8_t *axis = decoder->plan.program->rotary.axis;
     uint32_t i;
-    if (position[0] >= MGV__DECODE_TURNS || position[1] >= MGV__DECODE_TURNS || position[2] >= MGV__DECODE_TURNS) {
+    const float turns = (float)MGV__DECODE_TURNS;
+    if (position[0] >= turns || position[1] >= turns || position[2] >= turns) {
         mgv__decode_turn(decoder->plan.program, position, out);
         return;
     }

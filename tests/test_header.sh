@@ -111,7 +111,7 @@ for pair in gcc:g++ clang:clang++; do
     matrix "$cc MEGAVIT_NO_STDIO" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_STDIO"
     matrix "$cc MEGAVIT_PLAN" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN"
     matrix "$cc MEGAVIT_TEXT" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_TEXT"
-    matrix "$cc with CUDA" "$cc" "$cxx" "-DMEGAVIT_CUDA -isystem $cuda -DMEGAVIT_KERNELS_HEADER=\"tests/fake_kernels.h\""
+    matrix "$cc with CUDA and MEGAVIT_TEXT" "$cc" "$cxx" "-DMEGAVIT_CUDA -DMEGAVIT_TEXT -isystem $cuda -DMEGAVIT_KERNELS_HEADER=\"tests/fake_kernels.h\""
 done
 matrix "gcc for ARM (NEON)" aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ "-DMEGAVIT_NO_CUDA"
 matrix "MinGW" x86_64-w64-mingw32-gcc x86_64-w64-mingw32-g++ "-DMEGAVIT_NO_CUDA"
