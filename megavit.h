@@ -14857,7 +14857,7 @@ static uint32_t mgv__pool_sums_blocks(const mgv__plan *plan) { return plan->regi
 static mgv__tile_clocks mgv__sm100_pair_attention_clocks(const mgv__plan *plan, const mgv__kernel_op *k, double edge, double *flops) {
     const double keys = mgv__attention_keys(plan, k), columns = mgv__attention_columns(plan), heads = MGV__MATH_GROUPS,
                  blocks = mgv__pair_blocks(plan), of_values = columns > 64 ? 96 : 64, row = 2 * columns;
-    const double loaded = heads * (blocks * 128 * row + keys * (row + 2 * of_values) / MGV__CLUSTER);
+    const double loaded = heads * (blocks * 128 * row + keys * (row + 2 * of_values) / (double)MGV__CLUSTER);
     mgv__tile_clocks clocks;
     *flops = heads * 2 * 128 * keys * (columns + of_values);
     clocks.matrix = *flops / plan->machine->costs.flops_a_clock;
