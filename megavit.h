@@ -13319,7 +13319,8 @@ static uint32_t mgv__plan_split_kind(const mgv__plan *plan, uint64_t rows) {
 /* The pooling head's products of few rows. */
 static int mgv__plan_is_gemv(const mgv__plan *plan, const mgv__plan_op *op) {
     return op->target >= MGV__DEVICE_HEAD_ATTENDED && op->target <= MGV__DEVICE_POOLED &&
-           mgv__plan_alike(plan, op->kernel.rows_total) <= MGV__GEMV_MAX_ROWS && (!mgv__plan_is_ragged(plan) || plan->regime == MGV__LATENCY);
+           mgv__plan_alike(plan, op->kernel.rows_total) <= MGV__GEMV_MAX_ROWS &&
+           (!mgv__plan_is_ragged(plan) || plan->regime == MGV__LATENCY);
 }
 
 /* Where a row of a pack lies, as the kernel counts. */
@@ -13767,8 +13768,8 @@ static void mgv__sm90_latency_signallers(mgv__plan *plan) {
 #define MGV__SM90_OWN_BYTES_A_CLOCK 44.0
 #define MGV__SM90_EXCHANGE_CLOCKS 2100.0
 /* What tiles take longer whose rows' places or ranges are looked up, one load behind the other: those whose columns turn, attention of
-   pictures of any size. Not measured apart: with it the model is within 8% of an H200's times for 64, 256 and four times 64 patches of NaFlex
-   base, 4 to 13% below those of Qwen3-VL 2B, 12 to 20% below those of 8B; without, 3 to 30% below all. */
+   pictures of any size. Not measured apart: with it the model is within 8% of an H200's times for 64, 256 and four times 64 patches of
+   NaFlex base, 4 to 13% below those of Qwen3-VL 2B, 12 to 20% below those of 8B; without, 3 to 30% below all. */
 #define MGV__SM90_LOOKUP_CLOCKS 4500.0
 
 static mgv__tile_clocks mgv__gemv_clocks(const mgv__kernel_op *k, mgv__gemm_shape shape) {

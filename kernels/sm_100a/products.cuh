@@ -13,8 +13,8 @@
 
 /* multiplied: 1 arrival, the group's products with this stage have ended. done: 1 arrival, other products of the group have. sums_read, of
    pairs, in the even CTA: 1 arrival, the odd CTA has read a tile's sums, of tiles of even and of odd number. Of attention of pairs, block
-   by block of keys of the group's head: attended: 1 arrival, its scores, then its values have been multiplied; in the even CTA every warp of
-   the group of both CTAs: weights_written, results_read. */
+   by block of keys of the group's head: attended: 1 arrival, its scores, then its values have been multiplied; in the even CTA every warp
+   of the group of both CTAs: weights_written, results_read. */
 #define MGV_LENDS_STAGES false
 #define MGV_BLACKWELL_TILES true
 #define MGV_PRODUCT_BARRIERS \
@@ -27,8 +27,8 @@ enum { PRODUCT_BARRIER_BYTES = MGV__SM100_BARRIER_BYTES };
 
 enum { TENSOR_GROUP_COLUMNS = TENSOR_COLUMNS / MGV__MATH_GROUPS };
 /* Bits of TensorMath::parities behind those of barriers, for products of 128 rows (rows128.cuh): which of two places has the tile's sums;
-   the math groups have met since the last tile of another kind; of pairs whether blocks of attention have been odd in number, and from there
-   on the number of products' tiles so far. */
+   the math groups have met since the last tile of another kind; of pairs whether blocks of attention have been odd in number, and from
+   there on the number of products' tiles so far. */
 enum { SUMS_PLACE = MGV__STAGES + 1, GROUPS_MET, PAIR_BLOCKS, PAIR_TILES };
 
 struct BlackwellMemory {

@@ -50,6 +50,7 @@ extern "C" __global__ void assemble_pair_kernel(uint32_t *out, const __grid_cons
     cp_async_bulk_tensor_2d_load_pair_multicast(address, &map, 0, 0, full, 3);
     tcgen05_cp_32x128b_warpx4_pair(d + 480, scale_descriptor(address));
     tcgen05_mma_f16_ss_pair(d, a, b, instruction, 0);
+    tcgen05_mma_f16_ts_pair(d, d + 256, b, instruction, 1);
     tcgen05_mma_mxf8f6f4_ss_pair(d, a, b, instruction, d + 480, d + 484, 1);
     tcgen05_commit_pair(shared_address(&barrier), 3);
     out[threadIdx.x] = d;

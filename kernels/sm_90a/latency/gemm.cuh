@@ -103,7 +103,8 @@ DEVICE void latency_end_wide(const LatencyMath &self, const LatencyTile &tile, c
     for (uint32_t i = 0; i < (COUNT + 1) / 2; i++) { /* sixteen rows */
         const uint32_t number = i * 16 + self.warp * 4 + self.lane / 8, row = first * 8 + number;
         float x = 0, y = 0, z = 0, w = 0;
-        if (!is_tower<KINDS>() || exists) shared_load_v4f32(from + i * 16 * LATENCY_NARROW_PITCH, x, y, z, w); /* gated rows are half as long */
+        if (!is_tower<KINDS>() || exists) /* gated rows are half as long */
+            shared_load_v4f32(from + i * 16 * LATENCY_NARROW_PITCH, x, y, z, w);
         if (exists && number < COUNT * 8 && row < tile.rows)
             st_global_v4u32(tile.target + ((size_t)row * tile.pitch + self.lane % 8 * 8) * 2,
                             __float_as_uint(x), __float_as_uint(y), __float_as_uint(z), __float_as_uint(w));

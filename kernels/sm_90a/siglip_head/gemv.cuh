@@ -183,7 +183,8 @@ DEVICE void gemv_finish(const FewRows &self, const GemvStrips &strips, uint32_t 
 
 /* All rows with this warp's share of a strip, and a math warpgroup's strips to the end. HALVES: 1 where there are no more than eight rows.
    wait: for the rows; sync: of all math warps. */
-template <int HALVES, bool ANY_WIDTH, class Wait, class Sync> DEVICE void gemv_rows(const FewRows &self, const Wait &wait, const Sync &sync) {
+template <int HALVES, bool ANY_WIDTH, class Wait, class Sync>
+DEVICE void gemv_rows(const FewRows &self, const Wait &wait, const Sync &sync) {
     const mgv__kernel_op &op = self.op;
     const GemvStrips strips = {op.of.gemv.parts_log2, self.number * GEMV_WARPS >> op.of.gemv.parts_log2};
     const uint32_t parts = 1 << strips.parts_log2;

@@ -7,8 +7,8 @@
 #include "pool_sums.cuh"
 #include "../latency/online.cuh"
 
-/* In the swap of a math group, each 16 bytes a thread at most: maxima and sums that the other gives it, the offsets that belong to them, and
-   its own tables of two blocks. */
+/* In the swap of a math group, each 16 bytes a thread at most: maxima and sums that the other gives it, the offsets that belong to them,
+   and its own tables of two blocks. */
 enum { LATENCY_SUMS_OFFSETS = LATENCY_GROUP_BYTES, LATENCY_SUMS_TABLES = 2 * LATENCY_GROUP_BYTES };
 static_assert(LATENCY_SUMS_TABLES + 2 * POOL_TABLE_BYTES <= (int)sizeof(LatencySwap), "they fit");
 

@@ -337,15 +337,16 @@ DEVICE uint32_t pair_attention_bytes(uint32_t rest, uint32_t keys) {
     return rows * (64 + rest) * 2 + mgv__ceil_div(keys, 128) * 128 * (rest ? 96 : 64);
 }
 /* Rows of a head of queries or keys, 64 at a time, by one lane. */
-DEVICE void load_pair_rows(Loader &self, const mgv__kernel_op &op, const PairAttentionLoads &l, uint32_t at, uint32_t rest_at, uint32_t head,
-                           uint32_t row, uint32_t count) {
+DEVICE void load_pair_rows(Loader &self, const mgv__kernel_op &op, const PairAttentionLoads &l, uint32_t at, uint32_t rest_at,
+                           uint32_t head, uint32_t row, uint32_t count) {
 #pragma unroll 1
     for (uint32_t i = 0; i < count; i += 64) {
         cp_async_bulk_tensor_4d_load_pair(l.to + at + i * 128, tensor_map(self.arguments, op.of.attention.query_map), 0, (int32_t)head,
                                           (int32_t)(row + i), (int32_t)l.image, l.full);
         if (l.rest)
-            cp_async_bulk_tensor_4d_load_pair(l.to + rest_at + i * l.rest * 2, tensor_map(self.arguments, op.of.attention.query_rest_map), 64,
-                                              (int32_t)head, (int32_t)(row + i), (int32_t)l.image, l.full);
+            cp_async_bulk_tensor_4d_load_pair(l.to + rest_at + i * l.rest * 2,
+                                              tensor_map(self.arguments, op.of.attention.query_rest_map), 64, (int32_t)head,
+                                              (int32_t)(row + i), (int32_t)l.image, l.full);
     }
 }
 /* This CTA's columns of values, 32, or three times 16, of 128 keys at a time. */
