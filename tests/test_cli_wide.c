@@ -26,7 +26,9 @@ static void plan_of_wide_heads(void **state) {
             snprintf(path, sizeof path, "%s/%s", directory, files.files[i].name);
             write_all(path, files.files[i].data, files.files[i].bytes);
         }
-        assert_int_equal(run("plan", "--model", directory, "--size", "224x168", "--backend", "cuda"), 0);
+        assert_int_equal(run("plan", "--model", directory, "--size", "224x168", "--backend", "cuda"), 0); /* few patches, and many */
+        if (!strstr(said_out, "kernel megavit_encode_latency_wide_sm_90a")) fail_msg("another kernel: %s%s", said_out, said_err);
+        assert_int_equal(run("plan", "--model", directory, "--size", "224x168", "--batch", "20", "--backend", "cuda"), 0);
         if (!strstr(said_out, "kernel megavit_encode_wide_sm_90a")) fail_msg("another kernel: %s%s", said_out, said_err);
         assert_bad_file(run("plan", "--model", directory, "--backend", "cuda", "--arch", "sm_100a"), cases[n].refused);
         golden_free_files(&files);
