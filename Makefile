@@ -427,8 +427,8 @@ $(BUILD)/machine/encode_blackwell.o: tests/machine/encode.cc megavit.h
 	$(CXX) -std=c++17 -O2 $(MACHINE_CFLAGS) -DMACHINE_BLACKWELL -c $< -o $@
 
 # The kernel's flavour of the sanitizer has no hooks for copies of structures: they get the model's. Reports name lines alone, and more of
-# what a debugger likes takes a third of the compiling.
-MACHINE_KERNEL = $(CLANG)++ -std=c++17 -O1 $(MACHINE_CFLAGS) -gline-tables-only $(MACHINE_HOOKS) -include tests/machine/ptx.h -x c++ -c $< -o $@ && \
+# what a debugger likes takes a third of the compiling. A loop that a kernel's constants would unroll is a loop in a ROUTINE of all kernels.
+MACHINE_KERNEL = $(CLANG)++ -std=c++17 -O1 $(MACHINE_CFLAGS) -gline-tables-only -Wno-pass-failed $(MACHINE_HOOKS) -include tests/machine/ptx.h -x c++ -c $< -o $@ && \
                  objcopy --redefine-sym memcpy=__asan_memcpy --redefine-sym memmove=__asan_memmove --redefine-sym memset=__asan_memset $@
 
 # The kernels of towers and of the decoder with faults that tests plant.

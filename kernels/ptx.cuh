@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 #define DEVICE static __device__ __forceinline__
+/* A role, or the work on one tile: apart from DEVICE so that the machine model compiles one for all kernels and not one a kernel. */
+#define ROUTINE DEVICE
 
 /* --- addresses, identity, warps ------------------------------------------------------------------------------- */
 

@@ -67,7 +67,7 @@ DEVICE void attention_store_mx(const TensorMath &self, const TileSlot &tile, uin
 }
 
 /* Up to 256 keys, which all lie in the stages. */
-template <int KEYS> DEVICE void tensor_attention_tile(TensorMath &self, const TileSlot &tile) {
+template <int KEYS> ROUTINE void tensor_attention_tile(TensorMath &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const Ring<MGV__STAGES> first = self.stage;
     Ring<MGV__STAGES> second = first;
@@ -182,7 +182,7 @@ template <int REST> DEVICE void tensor_online_block(TensorMath &self, const Tile
     if constexpr (REST != 0) online_write<REST>(self, o_rest, rcp_sum);
 }
 
-template <int REST> DEVICE void tensor_online_tile(TensorMath &self, const TileSlot &tile) {
+template <int REST> ROUTINE void tensor_online_tile(TensorMath &self, const TileSlot &tile) {
     const AttentionPart part = attention_part(tile, self.cta);
     const uint32_t block = attention_first_block(tile, part, self.group);
     if (block >= part.end) online_let_pass(self, tile.op);

@@ -21,7 +21,7 @@ static_assert(128 * MGV__SM100_COPY_REGISTERS + 128 * MGV__MATH_GROUPS * MGV__SM
 enum { TENSOR_WARP = 4 /* which allocates tensor memory: the first math warp */ };
 
 /* Tiles beside the layers' products. PAIR: by warps. */
-template <int COLUMNS, bool PAIR> DEVICE void tensor_gemm_tile(TensorMath &self, const TileSlot &tile) {
+template <int COLUMNS, bool PAIR> ROUTINE void tensor_gemm_tile(TensorMath &self, const TileSlot &tile) {
     const uint32_t half = tile.op.flags & MGV__KERNEL_HALF;
     float acc[COLUMNS / 2];
     if constexpr (!PAIR) tensor_mainloop<COLUMNS>(self, tile, half ? FORMAT_F16 : FORMAT_BF16, acc);
@@ -115,7 +115,7 @@ DEVICE void find_place(TensorMath &self) {
     self.parities = place >> 10;
 }
 
-template <bool PAIR> DEVICE void tensor_math_role(BlackwellMemory *memory, const mgv__kernel_arguments &arguments, uint32_t group) {
+template <bool PAIR> ROUTINE void tensor_math_role(BlackwellMemory *memory, const mgv__kernel_arguments &arguments, uint32_t group) {
     TensorMath self(memory, arguments, group);
     for (;;) {
         const uint32_t kind = math_wait_kind(self);

@@ -165,7 +165,7 @@ DEVICE void pair_write_mx(TensorMath &self, const TileSlot &tile, const PairQuer
 }
 
 /* COLUMNS: of a head, 64, or 96 where it has more. */
-template <int COLUMNS> DEVICE void pair_attention_tile(TensorMath &self, const TileSlot &tile) {
+template <int COLUMNS> ROUTINE void pair_attention_tile(TensorMath &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const PairQueries q = pair_queries(tile, self.cta, self.group);
     const uint32_t block = pair_keys(op), rest = COLUMNS == 64 ? 0 : rest_columns(op), has_rows = self.warp * 32 < q.count;

@@ -92,7 +92,7 @@ template <int KEYS> DEVICE void tensor_pool_products(TensorMath &self, uint32_t 
     hand_to_products(self);
 }
 
-template <int KEYS> DEVICE void tensor_pool_tile(TensorMath &self, const TileSlot &tile) {
+template <int KEYS> ROUTINE void tensor_pool_tile(TensorMath &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta;
     const uint32_t exists = image_number(op, tile.group, in_group) < op.rows_total / op.tokens;
@@ -144,7 +144,7 @@ DEVICE void warps_pool_weights(const TensorMath &self, const mgv__kernel_op &op,
         warp_sync();
     }
 }
-template <int KEYS> DEVICE void warps_pool_tile(TensorMath &self, const TileSlot &tile) {
+template <int KEYS> ROUTINE void warps_pool_tile(TensorMath &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta;
     const uint32_t exists = image_number(op, tile.group, in_group) < op.rows_total / op.tokens;
@@ -208,7 +208,7 @@ DEVICE void tensor_pool_sums_block(TensorMath &self, const TileSlot &tile, uint3
     pool_write(self, op, block, z, offset, rcp_sum); /* where the tables lay, which all warps have read */
 }
 
-DEVICE void tensor_pool_sums_tile(TensorMath &self, const TileSlot &tile) {
+ROUTINE void tensor_pool_sums_tile(TensorMath &self, const TileSlot &tile) {
     const uint32_t block = tile.column * MGV__MATH_GROUPS + self.group;
     if (block < tile.op.of.pool.blocks) tensor_pool_sums_block(self, tile, block);
     else online_let_pass(self, tile.op);

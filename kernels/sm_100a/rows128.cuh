@@ -422,7 +422,7 @@ DEVICE void take_ahead(TensorMath &self) {
     self.left = ahead >> 16;
 }
 
-template <int COLUMNS, bool MX, bool PAIR> DEVICE void whole_tile(TensorMath &self, const TileSlot &tile) {
+template <int COLUMNS, bool MX, bool PAIR> ROUTINE void whole_tile(TensorMath &self, const TileSlot &tile) {
     const bool starts = self.group == 0 && self.warp == 0;
     if (PAIR) meet_behind_attention(self);
     if (PAIR && starts) take_ahead(self);

@@ -48,7 +48,7 @@ DEVICE void patches_of_image(const mgv__kernel_arguments &arguments, const mgv__
         st_global_v4u32(rows + 8 * item, 0, 0, 0, 0);
 }
 
-DEVICE void patches_tile(Math &self, const TileSlot &tile) {
+ROUTINE void patches_tile(Math &self, const TileSlot &tile) {
     uint32_t first, end;
     tile_rows(tile, self.cta, first, end);
     if (first >= end) return;
@@ -72,7 +72,7 @@ DEVICE void patches_of_tokens(const mgv__kernel_arguments &arguments, const mgv_
         patch_piece(arguments.patches + (size_t)row * arguments.patch_pitch + line * piece + part * width, from, width);
     }
 }
-DEVICE void patches_of_tokens_tile(Math &self, const TileSlot &tile) {
+ROUTINE void patches_of_tokens_tile(Math &self, const TileSlot &tile) {
     uint32_t first, end;
     tile_rows(tile, self.cta, first, end);
     if (first >= end) return;

@@ -39,6 +39,7 @@ struct Index {
 #define gridDim (machine::Index{machine::op_grid_size(), 1, 1})
 
 #define DEVICE static __device__ __forceinline__
+#define ROUTINE static inline __device__ __attribute__((noinline))
 
 static inline uint32_t __float_as_uint(float f) { uint32_t v; memcpy(&v, &f, 4); return v; }
 static inline float __uint_as_float(uint32_t v) { float f; memcpy(&f, &v, 4); return f; }

@@ -249,7 +249,7 @@ DEVICE void latency_thin_sums(LatencyMath &self, const LatencyThin &thin, const 
     latency_leave_thin_weights(self, thin);
 }
 
-template <int ROWS, uint32_t KINDS> DEVICE void latency_gemm_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
+template <int ROWS, uint32_t KINDS> ROUTINE void latency_gemm_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     constexpr uint32_t GROUPS = ROWS / 8, FIRST = latency_first_half(GROUPS);
     const uint32_t is_thin = tile.kind == MGV__KERNEL_THIN, is_deep = tile.kind == MGV__KERNEL_DEEP;
     const LatencyThin thin(tile.blocks);

@@ -77,7 +77,7 @@ DEVICE void latency_leave_attention(LatencyMath &self) {
 
 /* One block of 64 queries, as in attention.cuh: each math group takes its keys in two parts. ROWS: of a plan's tile, which is as many keys
    as a group has at most; products are with KEYS of them. */
-template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const LatencyTile &tile) {
+template <int ROWS> ROUTINE void latency_attention_tile(LatencyMath &self, const LatencyTile &tile) {
     constexpr int KEYS = latency_half_keys(ROWS), A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A;
     const LatencyRowStage first = self.stage,
                           keys_stage = latency_stage_after(first, 1 + self.group),
@@ -149,7 +149,7 @@ template <int ROWS> DEVICE void latency_attention_tile(LatencyMath &self, const 
 /* --- the pooling head -------------------------------------------------------------------------------------------- */
 
 /* Its products, each code run once before it has rows. */
-template <bool ANY_WIDTH> DEVICE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
+template <bool ANY_WIDTH> ROUTINE void latency_gemv_tile(LatencyMath &self, const TileSlot &tile) {
     static_assert((int)MGV__LATENCY_MAX_IMAGES <= GEMV_ROWS / 2, "rows of one half are all that there are");
     const uint32_t kind = 1u << tile.op.kind;
     FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, tile.group, tile.unit,
@@ -167,7 +167,7 @@ template <bool ANY_WIDTH> DEVICE void latency_gemv_tile(LatencyMath &self, const
 }
 
 /* Rows that are copied, or normalised where they lie: the warps of all CTAs of a cluster take turns. */
-DEVICE void latency_rows_tile(LatencyMath &self, const TileSlot &tile) {
+ROUTINE void latency_rows_tile(LatencyMath &self, const TileSlot &tile) {
     uint32_t first, end;
     latency_tile_rows(self.arguments, tile, first, end);
     latency_wait_ready(self);
@@ -177,7 +177,7 @@ DEVICE void latency_rows_tile(LatencyMath &self, const TileSlot &tile) {
 }
 
 /* Its sums where heads are of other widths, of some tokens each, and these together. */
-DEVICE void latency_few_rows_tile(LatencyMath &self, const TileSlot &tile) {
+ROUTINE void latency_few_rows_tile(LatencyMath &self, const TileSlot &tile) {
     const FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, tile.group, tile.unit,
                           image_number(tile.op, tile.group, tile.unit), tile.column * MGV__LATENCY_CLUSTER + self.cta,
                           shared_address(self.shared->swap), 0, tile.op.rows_total};

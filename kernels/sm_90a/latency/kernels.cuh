@@ -10,7 +10,7 @@
 #include "towers.cuh"
 
 /* The image's tiles, the CTAs of a cluster and their math threads share its pieces out. */
-DEVICE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
+ROUTINE void latency_patches_tile(LatencyMath &self, const TileSlot &tile) {
     const uint32_t thread =
         (tile.column * MGV__LATENCY_CLUSTER + self.cta) * 32 * LATENCY_MATH_WARPS + (self.group * 4 + self.warp) * 32 + self.lane;
     latency_wait_ready(self);

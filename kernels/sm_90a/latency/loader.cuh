@@ -460,7 +460,7 @@ DEVICE void latency_hold_weights(LatencyLoader &self, const TileSlot &tile) {
     self.held = self.slot;
 }
 
-template <uint32_t KINDS> DEVICE void latency_weight_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
+template <uint32_t KINDS> ROUTINE void latency_weight_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
         if (is_kind<KINDS, MGV__KERNEL_ATTENTION_ONLINE>(tile.op.kind) || is_kind<KINDS, MGV__KERNEL_ATTENTION_RANGES>(tile.op.kind))
@@ -472,7 +472,7 @@ template <uint32_t KINDS> DEVICE void latency_weight_loader_role(LatencyMemory *
     });
 }
 
-template <uint32_t KINDS> DEVICE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
+template <uint32_t KINDS> ROUTINE void latency_row_loader_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_loader_tiles(self, [&](const TileSlot &tile, bool gemm) {
         if (tile.op.kind == MGV__KERNEL_THIN) latency_load_thin_rows(self, tile);

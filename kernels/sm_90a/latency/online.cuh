@@ -126,7 +126,7 @@ DEVICE void latency_online_blocks(LatencyMath &self, const LatencyTile &tile, co
 }
 
 template <int REST, uint32_t KINDS, bool RANGES>
-DEVICE void latency_online_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
+ROUTINE void latency_online_tile(LatencyMath &self, const LatencyTile &tile, const TileSlot &slot) {
     KeyWalk walk = {};
     uint32_t pairs;
     if constexpr (RANGES) {

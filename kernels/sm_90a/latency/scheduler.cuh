@@ -103,7 +103,7 @@ DEVICE void latency_signal_stored(LatencyLoader &self, uint32_t *counter) {
 }
 
 /* A warp that finds norms, and signals where the math warps have tiles to go on with. */
-template <uint32_t KINDS> DEVICE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
+template <uint32_t KINDS> ROUTINE void latency_norm_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments) {
     LatencyLoader self(shared, arguments);
     latency_prefetch_image(arguments);
     clear_next_counters(arguments, 0, 1);
@@ -118,7 +118,8 @@ template <uint32_t KINDS> DEVICE void latency_norm_role(LatencyMemory *shared, c
 
 /* --- the scheduler ----------------------------------------------------------------------------------------------- */
 
-template <uint32_t KINDS> DEVICE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
+template <uint32_t KINDS>
+ROUTINE void latency_scheduler_role(LatencyMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
     Ring<MGV__SLOTS> slot;
     const uint32_t lane = threadIdx.x % 32, step = nclusterid_x();
     uint32_t segment = 0, count = 0;

@@ -83,7 +83,7 @@ DEVICE void latency_fetch_samples(const LatencyMath &self, const LatencyTile &ti
     }
 }
 
-DEVICE void latency_patches_of_tokens_tile(LatencyMath &self, const TileSlot &tile) {
+ROUTINE void latency_patches_of_tokens_tile(LatencyMath &self, const TileSlot &tile) {
     const uint32_t thread =
         (tile.column * MGV__LATENCY_CLUSTER + self.cta) * 32 * LATENCY_MATH_WARPS + (self.group * 4 + self.warp) * 32 + self.lane;
     uint32_t first, end;
@@ -95,7 +95,7 @@ DEVICE void latency_patches_of_tokens_tile(LatencyMath &self, const TileSlot &ti
 }
 
 /* Rows that are folded are one warp's, so a row tile's are so few warps' of each CTA. */
-DEVICE void latency_merge_tile(LatencyMath &self, const TileSlot &tile) {
+ROUTINE void latency_merge_tile(LatencyMath &self, const TileSlot &tile) {
     constexpr uint32_t WARPS = MGV__LATENCY_MAX_ROWS / MERGE_WARP_ROWS / MGV__LATENCY_CLUSTER;
     static_assert(MGV__LATENCY_MAX_ROWS == WARPS * MERGE_WARP_ROWS * MGV__LATENCY_CLUSTER, "a row tile is whole warps'");
     const uint32_t warp = self.group * 4 + self.warp;

@@ -400,7 +400,7 @@ DEVICE void latency_pool_leave(const LatencyPool &self) {
     for (uint32_t i = 0; i < self.stages; i++, left.advance()) latency_leave_stage(self.math, left);
 }
 
-DEVICE void latency_pool_tile(LatencyMath &math, const LatencyTile &described, const TileSlot &tile) {
+ROUTINE void latency_pool_tile(LatencyMath &math, const LatencyTile &described, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t share = latency_pool_share(op), first = math.cta * share, kind = 1u << op.kind;
     const uint32_t left = op.tokens > first ? op.tokens - first : 0, warp = warp_uniform(math.group * 4 + math.warp);

@@ -91,7 +91,7 @@ DEVICE void latency_sums_of_block(LatencyMath &self, const TileSlot &tile, const
 }
 
 /* CTAs behind the last column have nothing to do but signal. */
-DEVICE void latency_sums_tile(LatencyMath &self, const TileSlot &tile) {
+ROUTINE void latency_sums_tile(LatencyMath &self, const TileSlot &tile) {
     const LatencyTokens of = latency_tokens(self.arguments, tile);
     const uint32_t block = latency_sums_column(tile, self.cta), stages = latency_sums_stages(tile, self.cta, of);
     const LatencyRowStage last = latency_stage_after(self.stage, stages - MGV__MATH_GROUPS);

@@ -110,7 +110,7 @@ template <int COUNT> DEVICE void pool_products(const uint32_t (&w)[COUNT], uint6
     wgmma_registers_fence(z);
 }
 
-template <int KEYS> DEVICE void pool_tile(Math &self, const TileSlot &tile) {
+template <int KEYS> ROUTINE void pool_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const uint32_t in_group = tile.unit * MGV__CLUSTER + self.cta;
     const uint32_t exists = image_number(op, tile.group, in_group) < op.rows_total / op.tokens;

@@ -62,7 +62,7 @@ template <class Tokens> DEVICE void pool_sums_block(Math &self, const TileSlot &
 
 /* ANY_SIZE: the kernel has pictures of any size, too. A block of tokens behind the last picture's end is other pictures' rows, with a
    weight of 0. BOTH: and those of one size, of which a pair's second that is not there gets no chunk either (walk_pool_sums). */
-template <bool ANY_SIZE, bool BOTH> DEVICE void pool_sums_tile(Math &self, const TileSlot &tile) {
+template <bool ANY_SIZE, bool BOTH> ROUTINE void pool_sums_tile(Math &self, const TileSlot &tile) {
     const uint32_t block = tile.column * MGV__MATH_GROUPS + self.group;
     if constexpr (ANY_SIZE)
         if (self.arguments.picture_rows) {

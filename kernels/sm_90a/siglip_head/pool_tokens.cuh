@@ -251,7 +251,7 @@ template <class Wait, class Sync> DEVICE void few_rows(const FewRows &self, cons
 }
 
 /* The throughput regime's tile, in a stage that the loader leaves empty. */
-DEVICE void few_rows_tile(Math &self, const TileSlot &tile) {
+ROUTINE void few_rows_tile(Math &self, const TileSlot &tile) {
     const FewRows rows = {self.arguments, tile.op, self.group * 4 + self.warp, self.lane, tile.group, tile.unit,
                           image_number(tile.op, tile.group, tile.unit), tile.column * MGV__CLUSTER + self.cta,
                           shared_address(self.shared->stage[self.stage.index]), 0,

@@ -152,7 +152,7 @@ DEVICE void attention_write(uint32_t fragments, const float (&o)[32], const floa
 }
 
 /* What comes next, if that is known by then. */
-template <int KEYS> DEVICE uint32_t attention_tile(Math &self, const TileSlot &tile) {
+template <int KEYS> ROUTINE uint32_t attention_tile(Math &self, const TileSlot &tile) {
     constexpr int A = (KEYS / 16 + 1) / 2 * 16, B = KEYS - A; /* keys of both parts, each a multiple of 16 */
     const mgv__kernel_op &op = tile.op;
     const uint32_t tokens_a = op.tokens < A ? op.tokens : A, tokens_b = op.tokens - tokens_a;

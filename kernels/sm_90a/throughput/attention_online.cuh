@@ -201,7 +201,7 @@ template <int REST = 0> DEVICE void online_let_pass(Math &self, const mgv__kerne
     }
 }
 
-template <int REST> DEVICE void attention_online_tile(Math &self, const TileSlot &tile) {
+template <int REST> ROUTINE void attention_online_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     const AttentionPart part = attention_part(tile, self.cta);
     if (attention_first_block(tile, part, self.group) < part.end) online_block<REST>(self, op);

@@ -93,7 +93,7 @@ template <int REST> DEVICE bool range_block(Math &self, KeyWalk &walk, uint32_t 
     return more;
 }
 
-template <int REST> DEVICE void attention_ranges_tile(Math &self, const TileSlot &tile) {
+template <int REST> ROUTINE void attention_ranges_tile(Math &self, const TileSlot &tile) {
     constexpr int KEYS = online_keys<REST>();
     KeyWalk walk = key_walk(self.arguments, tile);
     const uint32_t first = walk.query + self.group * MGV__CHUNK_ROWS, end = mgv__min_u32(first + MGV__CHUNK_ROWS, walk.end);

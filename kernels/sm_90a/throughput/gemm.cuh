@@ -305,7 +305,7 @@ DEVICE void gemm_epilogue_float(Math &self, const TileSlot &tile, float (&acc)[3
     }
 }
 
-template <int COLUMNS, uint32_t FLAGS> DEVICE void gemm_tile(Math &self, const TileSlot &tile) {
+template <int COLUMNS, uint32_t FLAGS> ROUTINE void gemm_tile(Math &self, const TileSlot &tile) {
     if constexpr (FLAGS == FLAGS_OF_TILE || FLAGS == FLAGS_OF_TOWER_TILE)
         if (tile.op.flags & MGV__KERNEL_HALF) {
             gemm_tile<COLUMNS, FLAGS_OF_HALF_TILE>(self, tile);
@@ -428,7 +428,7 @@ template <int HALF> DEVICE void split_statistics(const SplitPlace<HALF> &place, 
 
 /* Biases and residual are added while the other CTA's sums are on their way. The rows go out in two chunks: 64 columns, and what lies
    behind them, if anything does. */
-template <int COLUMNS> DEVICE void split_tile(Math &self, const TileSlot &tile) {
+template <int COLUMNS> ROUTINE void split_tile(Math &self, const TileSlot &tile) {
     constexpr int HALF = COLUMNS / MGV__CLUSTER, REST = HALF - 64, COUNT = HALF / 2; /* columns that stay, and accumulators */
     static_assert(SPLIT_SUMS_AT + split_exchange_bytes(COLUMNS) <= MGV__STAGE_BYTES && HALF * 128 % 1024 == 0,
                   "what is sent fits one stage; halves of the weights are whole swizzles");

@@ -241,7 +241,7 @@ template <int COLUMNS> DEVICE void layer_epilogue_gated(Math &self, const uint32
 }
 
 /* The tile of self.slot and those behind it, as long as they are of this sort and known in time. What comes then, or KIND_NOT_KNOWN. */
-template <int COLUMNS, uint32_t KINDS> DEVICE uint32_t layer_tiles(Math &self) {
+template <int COLUMNS, uint32_t KINDS> ROUTINE uint32_t layer_tiles(Math &self) {
     const mgv__kernel_op &first = self.shared->slot[self.slot.index].op;
     uint32_t flags = first.flags, steps = first.of.gemm.blocks, next_kind, again;
     float acc[COLUMNS / 2];

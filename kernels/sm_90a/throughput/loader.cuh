@@ -440,7 +440,7 @@ template <bool ANY_SIZE> DEVICE void load_pool_sums(Loader &self, const TileSlot
     load_pool_tokens(self, tile, slot, image_tokens(tile, self.cta));
 }
 
-template <uint32_t KINDS> DEVICE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
+template <uint32_t KINDS> ROUTINE void loader_role(SharedMemory *shared, const mgv__kernel_arguments &arguments) {
     Loader self(shared, arguments);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
         wait_barrier(&shared->tile_known[slot.index], slot.parity);

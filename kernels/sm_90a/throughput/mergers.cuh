@@ -87,7 +87,7 @@ template <class Warp> DEVICE void merge_of_warp(const Warp &self, const TileSlot
             merge_copy(self, op, number + i);
     }
 }
-DEVICE void merge_tile(Math &self, const TileSlot &tile) {
+ROUTINE void merge_tile(Math &self, const TileSlot &tile) {
     uint32_t first, end;
     tile_rows(tile, self.cta, first, end);
     merge_of_warp(self, tile, first + (self.group * 4 + self.warp) * MERGE_WARP_ROWS, end);

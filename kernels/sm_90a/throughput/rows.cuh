@@ -90,7 +90,7 @@ template <class Warp> DEVICE void rows_of_warp(const Warp &self, const TileSlot 
     }
 }
 
-DEVICE void rows_tile(Math &self, const TileSlot &tile) {
+ROUTINE void rows_tile(Math &self, const TileSlot &tile) {
     uint32_t first, end;
     tile_rows(tile, self.cta, first, end);
     rows_of_warp(self, tile, first + self.group * 4 + self.warp, end, 4 * MGV__MATH_GROUPS);
@@ -127,7 +127,7 @@ DEVICE void project_row(const Math &self, const TileSlot &tile, uint32_t image) 
     }
 }
 /* Waits, as ROWS does, for the rows of its row tile: the picked ones have been copied when these have been signalled. */
-DEVICE void project_tile(Math &self, const TileSlot &tile) {
+ROUTINE void project_tile(Math &self, const TileSlot &tile) {
     const mgv__kernel_op &op = tile.op;
     uint32_t first, end;
     tile_rows(tile, self.cta, first, end);

@@ -6,7 +6,7 @@
 #include "memory.cuh"
 
 /* ANY_SIZE: a tile of a picture of any size waits for the rows that are its own, and those behind them in the last block of tokens. */
-template <bool ANY_SIZE = false> DEVICE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
+template <bool ANY_SIZE = false> ROUTINE void scheduler_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, Watchdog &dog) {
     Ring<MGV__SLOTS> slot;
     const uint32_t lane = threadIdx.x % 32, cta = cluster_ctarank();
     TileNumbers numbers(arguments);

@@ -49,7 +49,7 @@ DEVICE void shares_row(const Math &self, const TileSlot &tile, uint32_t row, uin
                              fmaxf(square - 64 * mean * mean, 0));
 }
 
-DEVICE void shares_tile(Math &self, const TileSlot &tile) {
+ROUTINE void shares_tile(Math &self, const TileSlot &tile) {
     const uint32_t rows = tile.op.of.shares.rows, parts = MGV__GEMM_ROWS / rows;
     uint32_t first, end;
     tile_rows(tile, self.cta, first, end);

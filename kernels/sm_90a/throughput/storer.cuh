@@ -401,7 +401,7 @@ DEVICE void store_chunks(Storer &self, const ChunkWalk &walk) {
 }
 
 /* Norms first: what is found before them would keep registers that their loads need, and these would wait for each other. */
-template <uint32_t KINDS> DEVICE void store_tile(Storer &self, const TileSlot &tile) {
+template <uint32_t KINDS> ROUTINE void store_tile(Storer &self, const TileSlot &tile) {
     if (tile.op.flags & MGV__KERNEL_FOLD_NORM && mgv__tile_columns(tile.op.kind) && !is_whole(tile.op))
         find_norms<is_tower<KINDS>()>(self, tile);
     const ChunkWalk walk = walk_tile<KINDS>(self, tile);
@@ -423,7 +423,7 @@ template <uint32_t KINDS> DEVICE uint32_t stores_tile(const TileSlot &tile) {
     return tile.op.kind != MGV__KERNEL_PATCHES && tile.op.kind != MGV__KERNEL_ROWS && !is_few_rows(tile.op.kind);
 }
 
-template <uint32_t KINDS> DEVICE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t math_group) {
+template <uint32_t KINDS> ROUTINE void storer_role(SharedMemory *shared, const mgv__kernel_arguments &arguments, uint32_t math_group) {
     clear_next_counters(arguments, math_group, MGV__MATH_GROUPS);
     Storer self(shared, arguments, math_group);
     for (Ring<MGV__SLOTS> slot;; slot.advance()) {
