@@ -60,9 +60,9 @@ struct Checkpoint { /* a safetensors file in the making, and a rule that fills i
         header += (header.size() > 1 ? "," : "") + std::string("\"") + name + "\":{\"dtype\":\"F32\",\"shape\":[" + dims +
                   "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
     }
-    void linear(const std::string &name, uint64_t out, uint64_t in, float times = 1) {
+    void linear(const std::string &name, uint64_t out, uint64_t in, float times = 1, float bias = 0) {
         add(name + ".weight", {out, in}, times * 1.7f / sqrtf((float)in), 0);
-        add(name + ".bias", {out}, times * 0.1f, 0);
+        add(name + ".bias", {out}, times * 0.1f, bias);
     }
     void norm(const std::string &name, uint64_t width) {
         add(name + ".weight", {width}, 0.2f, 1);
@@ -270,10 +270,10 @@ static void add_siglip_layers(const MicroShape &shape, const std::string &v, Che
 static void add_siglip_head(const MicroShape &shape, const std::string &v, Checkpoint &c) {
     const uint64_t d = shape.hidden, f = shape.intermediate;
     if (!shape.head) return;
-    c.add(v + "head.probe", {1, 1, d}, 1, 0);
+    c.add(v + "head.probe", {1, 1, d}, shape.probe, 0);
     c.add(v + "head.attention.in_proj_weight", {3 * d, d}, 1.7f / sqrtf((float)d), 0);
     c.add(v + "head.attention.in_proj_bias", {3 * d}, 0.1f, 0);
-    c.linear(v + "head.attention.out_proj", d, d);
+    c.linear(v + "head.attention.out_proj", d, d, 1, shape.mean);
     c.norm(v + "head.layernorm", d);
     c.linear(v + "head.mlp.fc1", f, d);
     c.linear(v + "head.mlp.fc2", d, f);
@@ -502,7 +502,7 @@ static std::string make_qwen(const MicroShape &shape, const std::string &family,
         norm(l + "norm1", d);
         norm(l + "norm2", d);
         c.linear(l + "attn.qkv", 3 * d, d, shape.sharpness);
-        c.linear(l + "attn.proj", d, d);
+        c.linear(l + "attn.proj", d, d, 1, shape.mean);
         if (gated) c.linear(l + "mlp.gate_proj", f, d);
         c.linear(l + (gated ? "mlp.up_proj" : third ? "mlp.linear_fc1" : "mlp.fc1"), f, d);
         c.linear(l + (gated ? "mlp.down_proj" : third ? "mlp.linear_fc2" : "mlp.fc2"), d, f);
@@ -761,8 +761,10 @@ std::string micro_plan(const MicroEncoder *m) {
            std::to_string(m->cuda->plan->clusters * mgv__plan_regime(m->cuda->plan)->cluster) + " CTAs";
 }
 
+std::string micro_kernel(const MicroEncoder *m) { return m->cuda->machine->kernels[mgv__plan_kernel(m->cuda->plan)].name; }
+
 void micro_ways(const MicroEncoder *m, std::set<std::string> *ways) {
-    ways->insert(m->cuda->machine->kernels[mgv__plan_kernel(m->cuda->plan)].name);
+    ways->insert(micro_kernel(m));
     for (uint32_t i = 0; i < m->cuda->plan->op_count; i++) {
         mgv_schedule_op op;
         mgv__schedule_describe(m->cuda->plan, &m->cuda->plan->ops[i], &op);

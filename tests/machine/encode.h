@@ -32,6 +32,8 @@ struct MicroShape {
     uint32_t projection = 0; /* of clip: columns of its embeds; 0: it has none */
     uint32_t merged = 0, deepstack = 0; /* columns of merged tokens, and how many mergers there are before the last: of the toy with mergers */
     uint32_t shares = 0; /* of K, over clusters, where pictures may be of any size; 1: none; 0: as the plan has it */
+    float probe = 1; /* of the pooling head: its scores times as much */
+    float mean = 0; /* of rows behind the qwens' layers' or a pooling head's attention, roughly; without it they have next to none */
 };
 struct MicroRun {
     machine::Result machine;
@@ -51,6 +53,8 @@ uint32_t *micro_abort_word(const MicroEncoder *encoder);
 /* 1 + each counter in global memory, but for those that only keep buffers' counters apart. */
 std::vector<uint32_t> micro_signals(const MicroEncoder *encoder);
 std::string micro_plan(const MicroEncoder *encoder);
+/* The one that the last run took. */
+std::string micro_kernel(const MicroEncoder *encoder);
 /* Adds the ways through the kernel that the last run took: "product 128 x 256". */
 void micro_ways(const MicroEncoder *encoder, std::set<std::string> *ways);
 /* Activations start uninitialised. lost_signal: 1 + the counter that one signal does not reach; 0: none is lost. follows: it counts in what
