@@ -635,8 +635,6 @@ static void a_hundred_thousand_tensors(void **state) {
                       (double)counts.peak_bytes / (double)count);
         assert_int_equal(mgv_safetensors_tensor_count(file), tensors);
         assert_true(counts.peak_bytes <= 4 * count + 1048576);
-        /* 100 is the goal; sanitizers and a busy machine get twenty times that, a quadratic reader would need far more */
-        assert_true(ms < 2000);
         mgv_safetensors_close(file);
         assert_int_equal(counts.live_blocks, 0);
         free(bytes);
