@@ -72,6 +72,8 @@ static inline void plan_model_make(plan_model *m, const mgv__config *config, int
     t.temporal = config->temporal_patch;
     t.merge = config->merge;
     t.out = config->out_hidden;
+    t.deepstack_count = config->deepstack_count;
+    t.gated = (uint32_t)config->gated;
     t.prefix = "";
     t.emit = plan_model_emit;
     t.user = m;
