@@ -183,8 +183,9 @@
        On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There are two kernels
        for Blackwell (sm_100a, sm_103a, sm_110a), with products of single multiprocessors and of pairs, that no card has run, only a model
        of the machine: MGV_BACKEND_CUDA takes them, AUTO does not.
-       mgv_engine_desc.precision: the layers' products in MXFP8, by these kernels, or on the CPU, which rounds all that the kernel rounds
-       (but in SigLIP's pooling head), and says what it costs: layers' rows are the same but for what the order of sums moves.
+       mgv_engine_desc.precision: all or some of the layers' products in MXFP8, by these kernels, or on the CPU, which rounds all that the
+       kernel rounds (but in SigLIP's pooling head), also in bf16, and says what it costs: layers' rows are the same but for what the order
+       of sums moves.
 
    FINDING YOUR WAY
        The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
@@ -740,8 +741,8 @@ MEGAVIT_API mgv_result mgv_model_get_decode_schedule(const mgv_model *model, con
                                                      mgv_decode_step *steps, uint32_t step_capacity, mgv_error *error);
 
 /* Weights as the GPU kernel wants them, made once instead of each time an engine is: `megavit pack` writes this into a file, which
-   mgv_engine_desc takes. architecture: "sm_90a", "sm_100a", "sm_103a", "sm_110a"; of Blackwell in MXFP8 (mgv_precision) "sm_100a mxfp8"
-   or "sm_100a mixed", and so on.
+   mgv_engine_desc takes. architecture: "sm_90a", "sm_100a", "sm_103a", "sm_110a"; of Blackwell also with the name of a precision behind a
+   space: "sm_100a mxfp8", "sm_100a qkv+fc2" (mgv_precision_of_name).
    Needs no GPU, but MEGAVIT_CUDA or MEGAVIT_PLAN where the implementation is, and a
    processor that stores numbers little-endian. Any thread. */
 /* bytes: how long the file will be. MGV_ERROR_UNSUPPORTED: the kernel does not run this model, or there is none for the architecture. */
@@ -776,10 +777,20 @@ enum {
    is for accuracy and not for speed: the numbers are those of a GPU that has the format, and what is bf16 there is so here. */
 typedef int32_t mgv_precision;
 enum {
-    MGV_PRECISION_AUTO = 0,   /* float32 on the CPU, bf16 on a GPU */
-    MGV_PRECISION_MXFP8,      /* all four products of a layer */
-    MGV_PRECISION_MXFP8_MIXED /* those behind a norm, qkv and fc1; the others, which write the stream, in bf16 */
+    MGV_PRECISION_AUTO = 0, /* float32 on the CPU, bf16 on a GPU */
+    /* Which of a layer's products are in MXFP8, in any sum; the others are in bf16. */
+    MGV_PRECISION_QKV = 1,
+    MGV_PRECISION_OUT = 2,  /* behind attention; on a GPU of heads of 64 columns alone */
+    MGV_PRECISION_FC1 = 4,
+    MGV_PRECISION_FC2 = 8,
+    MGV_PRECISION_MXFP8 = MGV_PRECISION_QKV | MGV_PRECISION_OUT | MGV_PRECISION_FC1 | MGV_PRECISION_FC2,
+    MGV_PRECISION_MXFP8_MIXED = MGV_PRECISION_QKV | MGV_PRECISION_FC1, /* those behind a norm; the others write the stream */
+    MGV_PRECISION_BF16 = 16 /* none of them: on the CPU, too */
 };
+/* The one that a name stands for: "auto", "bf16", "mxfp8", "mixed", or some of "qkv", "out", "fc1", "fc2" with '+' between. Any thread. */
+MEGAVIT_API mgv_result mgv_precision_of_name(const char *name, mgv_precision *precision, mgv_error *error);
+/* Such a name of it, which stays; NULL: it is no precision. */
+MEGAVIT_API const char *mgv_precision_name(mgv_precision precision);
 
 typedef struct mgv_engine_desc {
     uint32_t struct_size;
@@ -817,9 +828,9 @@ typedef struct mgv_engine_desc {
                                     one of max_tokens tokens does, whatever number is given. See DETERMINISM */
     uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does
                                     not give all of them, as texts' rows; CUDA refuses them */
-    mgv_precision precision;     /* MXFP8: on the CPU, and by the kernel for Blackwell, which has run on a model of the machine only: AUTO
-                                    takes the CPU, and CUDA refuses where the card is no Blackwell. Models whose
-                                    layers have LayerNorms and no gates */
+    mgv_precision precision;     /* MXFP8: on the CPU, and by the kernel for Blackwell, which has run on a model of the machine only:
+                                    MGV_BACKEND_AUTO takes the CPU, and CUDA refuses where the card is no Blackwell. All but
+                                    MGV_PRECISION_AUTO is for models whose layers have LayerNorms and no gates */
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -2408,6 +2419,42 @@ static const mgv__result_row *mgv__result_find(mgv_result result) {
 MEGAVIT_API const char *mgv_result_name(mgv_result result) { return mgv__result_find(result)->name; }
 MEGAVIT_API const char *mgv_result_text(mgv_result result) { return mgv__result_find(result)->text; }
 MEGAVIT_API const char *mgv_version(void) { return MGV_VERSION; }
+
+/* By number. */
+static const char *const mgv__precision_names[] = {"auto", "qkv", "out", "qkv+out", "fc1", "mixed", "out+fc1", "qkv+out+fc1", "fc2",
+                                                   "qkv+fc2", "out+fc2", "qkv+out+fc2", "fc1+fc2", "qkv+fc1+fc2", "out+fc1+fc2", "mxfp8",
+                                                   "bf16"};
+enum { MGV__PRECISIONS = sizeof mgv__precision_names / sizeof mgv__precision_names[0] };
+MEGAVIT_API const char *mgv_precision_name(mgv_precision precision) {
+    return precision >= 0 && precision < (mgv_precision)MGV__PRECISIONS ? mgv__precision_names[precision] : NULL;
+}
+/* code: of the failure. */
+static mgv_result mgv__precision_read(const char *name, mgv_precision *precision, mgv_result code, mgv_error *error) {
+    static const char *const products[] = {"qkv", "out", "fc1", "fc2"}; /* by bit */
+    const char *part = name;
+    size_t length;
+    uint32_t i, set = 0;
+    for (i = 0; i < (uint32_t)MGV__PRECISIONS && strcmp(name, mgv__precision_names[i]) != 0; i++) {}
+    *precision = (mgv_precision)i;
+    if (i < (uint32_t)MGV__PRECISIONS) return MGV_OK;
+    *precision = MGV_PRECISION_AUTO;
+    for (;; part += length + 1) { /* products in another order */
+        length = strcspn(part, "+");
+        for (i = 0; i < 4 && (strlen(products[i]) != length || memcmp(products[i], part, length) != 0); i++) {}
+        if (i == 4 || set >> i & 1)
+            return mgv__fail(error, code, "there is no precision %q: it is auto, bf16, mxfp8, mixed, or some of qkv, out, fc1, fc2 with "
+                             "'+' between", name);
+        set |= 1u << i;
+        if (!part[length]) break;
+    }
+    *precision = (mgv_precision)set;
+    return MGV_OK;
+}
+MEGAVIT_API mgv_result mgv_precision_of_name(const char *name, mgv_precision *precision, mgv_error *error) {
+    mgv__clear_error(error);
+    if (!name || !precision) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_precision_of_name: name or precision is NULL");
+    return mgv__precision_read(name, precision, MGV_ERROR_ARGUMENT, error);
+}
 
 typedef struct mgv__dtype_row {
     const char *name; /* in safetensors headers */
@@ -7062,6 +7109,7 @@ typedef struct mgv__op {
     uint32_t first;               /* head norm: column of the first head */
     uint32_t picture_rows;        /* pictures: which rows */
     uint16_t keys, values;        /* keep, recall: buffers of the session */
+    mgv_precision product;        /* linear: which of a layer's, MGV_PRECISION_QKV and so on; 0: none of the four */
     int32_t by_row;               /* linear: each sum is added up in an order that does not know how many rows there are */
     float scale;                  /* attention, pool, recall: on the scores */
     mgv__range_kind range;        /* attention */
@@ -7167,15 +7215,22 @@ static const mgv__op *mgv__op_norm_before(const mgv__program *program, uint32_t 
 static const mgv__op *mgv__op_norm(const mgv__program *program, uint32_t i) {
     return program->ops[i].layer >= 0 ? mgv__op_norm_before(program, i) : NULL;
 }
-/* Whether operation i is one of those that a precision means. */
-static int mgv__op_takes_mx(const mgv__program *program, uint32_t i, mgv_precision precision) {
-    const mgv__op *op = &program->ops[i];
-    if (precision == MGV_PRECISION_AUTO || op->kind != MGV__OP_LINEAR || op->layer < 0) return 0;
-    return mgv__op_norm(program, i) || (precision == MGV_PRECISION_MXFP8 && op->add != MGV__NONE);
+/* Whether it is one of the products that a precision has in MXFP8. */
+static int mgv__op_takes_mx(const mgv__op *op, mgv_precision precision) { return (op->product & precision) != 0; }
+/* Whether rows that operation i writes are read in MXFP8 before they are written again. */
+static int mgv__op_is_read_as_mx(const mgv__program *program, uint32_t i, mgv_precision precision) {
+    const uint16_t rows = program->ops[i].target;
+    uint32_t k;
+    for (k = i + 1; k < program->op_count; k++) {
+        const mgv__op *op = &program->ops[k], *norm = mgv__op_norm(program, k);
+        if (mgv__op_takes_mx(op, precision) && (norm ? norm->source : op->source) == rows) return 1;
+        if (op->target == rows) return 0;
+    }
+    return 0;
 }
 /* With a precision, rows of a tower are rounded as the GPU whose numbers it stands for rounds them: where an operation writes them they are
    float32, from which norms take their statistics and MXFP8 is rounded; who reads them otherwise has bf16. So is what products of tokens
-   read, and their weights. Rows and weights of the pooling head's products are f16. */
+   read, and their weights, with the norm before them folded in. Rows and weights of the pooling head's products are f16. */
 typedef int32_t mgv__rounding;
 enum { MGV__ROUND_NOT = 0, MGV__ROUND_BF16, MGV__ROUND_F16, MGV__ROUND_MX };
 /* Whether operation i is the pooling head's, but for rows that no kernel takes. */
@@ -7187,7 +7242,7 @@ static int mgv__op_is_of_head(const mgv__program *program, uint32_t i) {
 }
 static mgv__rounding mgv__op_rounding(const mgv__program *program, uint32_t i, mgv_precision precision) {
     const mgv__op *op = &program->ops[i];
-    if (mgv__op_takes_mx(program, i, precision)) return MGV__ROUND_MX;
+    if (mgv__op_takes_mx(op, precision)) return MGV__ROUND_MX;
     if (op->rows == MGV__ROWS_IMAGES)
         return op->kind != MGV__OP_NORM && mgv__op_is_of_head(program, i) ? (mgv__rounding)MGV__ROUND_F16 : (mgv__rounding)MGV__ROUND_NOT;
     if (op->kind == MGV__OP_ATTENTION || op->kind == MGV__OP_NORM) return MGV__ROUND_BF16;
@@ -7200,12 +7255,13 @@ static void mgv__round_rows(mgv__rounding rounding, float *x, size_t n) {
     for (i = 0; i < n && rounding == MGV__ROUND_BF16; i++) x[i] = mgv__float_of_bf16(mgv__bf16_round(x[i]));
     for (i = 0; i < n && rounding == MGV__ROUND_F16; i++) x[i] = mgv__float_of_f16(mgv__f16_round(x[i]));
 }
-/* The first of them that is not known in MXFP8; op_count: all are. */
-static uint32_t mgv__op_without_mx(const mgv__program *program, mgv_precision precision) {
+/* The first product of a layer that is known in no precision; op_count: all are. */
+static uint32_t mgv__op_without_precision(const mgv__program *program) {
     uint32_t i;
     for (i = 0; i < program->op_count; i++) {
         const mgv__op *op = &program->ops[i], *norm = mgv__op_norm(program, i);
-        if (mgv__op_takes_mx(program, i, precision) && (op->gated || op->fold != 1 || op->by_row || (norm && norm->rms))) break;
+        if (op->kind != MGV__OP_LINEAR || op->layer < 0) continue;
+        if (!op->product || op->gated || op->by_row || (norm && norm->rms)) break;
     }
     return i;
 }
@@ -7968,6 +8024,7 @@ static void mgv__push_residual(mgv__builder *b, const mgv__layer_kind *kind, con
                                uint32_t product, uint16_t source, const char *base, const char *scale) {
     mgv__op *op = mgv__push(b, MGV__OP_LINEAR, label, source, buffers->stream);
     mgv__add_named_part(b, op, base, op->columns, mgv__layer_bias(b, kind, product));
+    op->product = product == MGV__UNBIASED_OUT ? MGV_PRECISION_OUT : MGV_PRECISION_FC2;
     if (scale) op->channel_scale = mgv__bind_vector(b, scale, op->columns);
     op->add = buffers->stream;
 }
@@ -7975,6 +8032,7 @@ static void mgv__push_residual(mgv__builder *b, const mgv__layer_kind *kind, con
 static void mgv__push_attention(mgv__builder *b, const mgv__layer_kind *kind, const mgv__layer_buffers *buffers, mgv__range_kind range) {
     const mgv__config *c = b->config;
     mgv__op *op = mgv__push(b, MGV__OP_LINEAR, "qkv", buffers->normed, buffers->qkv);
+    op->product = MGV_PRECISION_QKV;
     if (kind->k) {
         mgv__add_named_part(b, op, kind->q, c->hidden, mgv__layer_bias(b, kind, MGV__UNBIASED_QUERY));
         mgv__add_named_part(b, op, kind->k, c->hidden, mgv__layer_bias(b, kind, MGV__UNBIASED_KEY));
@@ -7999,6 +8057,7 @@ static void mgv__push_mlp(mgv__builder *b, const mgv__layer_kind *kind, const mg
     const int bias = mgv__layer_bias(b, kind, MGV__UNBIASED_MLP);
     mgv__op *op = mgv__push(b, MGV__OP_LINEAR, kind->gate ? "gate, up" : "fc1", buffers->normed, buffers->mlp);
     op->activation = b->config->activation;
+    op->product = MGV_PRECISION_FC1;
     if (kind->gate && strcmp(kind->gate, kind->up) == 0) {
         mgv__add_named_part(b, op, kind->up, 2 * op->columns, bias);
         op->part_columns[0] = op->part_columns[1] = op->columns;
@@ -9817,7 +9876,7 @@ typedef struct mgv__cpu_job {
     const mgv__op *op;
     const mgv__cpu_kernels *kernels;
     mgv__rounding rounding;
-    const mgv__op *norm;   /* in MXFP8 and in the pooling head: the norm that is folded in; NULL: none */
+    const mgv__op *norm;   /* with a precision: the norm that is folded in; NULL: none */
     mgv_task task;
     uint32_t tasks;
     uint64_t most;         /* work of a task in a step */
@@ -9985,20 +10044,24 @@ static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns
    the stream is rounded as it is, before the norm, whose gamma and beta are in weights and bias: with W the weights times gamma, centred,
    since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k, and Q what rounding makes,
        y = rstd (Q(x) . Q(W) - mean(x) sum_k Q(W)_k) + bias.
-   In f16 a row of weights is rounded so that its sum vanishes (mgv__pack_centred). */
+   In bf16 and f16 a row of weights is rounded so that its sum vanishes (mgv__pack_centred). */
 
 /* What queries are multiplied by before they are rounded, and attention's other columns are not: of column `column` that op writes. */
-static float mgv__cpu_query_factor(const mgv__cpu_job *job, uint32_t column) {
+static double mgv__cpu_query_factor(const mgv__cpu_job *job, uint32_t column) {
     const mgv__program *program = job->run->program;
     const mgv__op *op = job->op, *next = op + 1;
     if (next == program->ops + program->op_count || next->kind != MGV__OP_ATTENTION || next->source != op->target) return 0;
-    return column < op->columns / 3 ? (float)mgv__query_scale(next->scale, next->head_dim) : 1;
+    return column < op->columns / 3 ? mgv__query_scale(next->scale, next->head_dim) : 1;
 }
 /* What a row of weights is multiplied by before it is rounded: as when weights are packed for a GPU. */
-static float mgv__cpu_weight_factor(const mgv__cpu_job *job, uint32_t column) {
-    float factor = mgv__cpu_query_factor(job, column);
-    if (job->rounding == MGV__ROUND_F16 && job->op->activation != MGV__ACT_NONE) factor = 0.5f; /* tiny ones have fewer bits */
-    if (job->op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, job->op->channel_scale, column, &factor, 1);
+static double mgv__cpu_weight_factor(const mgv__cpu_job *job, uint32_t column) {
+    double factor = mgv__cpu_query_factor(job, column);
+    float scale;
+    if (job->rounding == MGV__ROUND_F16 && job->op->activation != MGV__ACT_NONE) factor = 0.5; /* tiny ones have fewer bits */
+    if (job->op->channel_scale != MGV__NO_TENSOR) {
+        mgv__cpu_load(job, job->op->channel_scale, column, &scale, 1);
+        factor = (double)scale;
+    }
     return factor != 0 ? factor : 1;
 }
 
@@ -10043,16 +10106,17 @@ static void mgv__cpu_round_patch_weights(const mgv__pixels_config *pixels, uint3
     }
 }
 
-/* Weights [k, k + depth) of a column with the norm folded in, in f16. */
-static void mgv__cpu_centred_weights(const mgv__cpu_job *job, const mgv__tensor *weight, uint32_t column, float factor, size_t k,
+/* Weights [k, k + depth) of a column with the norm folded in, in bf16 or f16. */
+static void mgv__cpu_centred_weights(const mgv__cpu_job *job, const mgv__tensor *weight, uint32_t column, double factor, size_t k,
                                      uint32_t depth, float *row) {
     const mgv__tensor *tensors = job->run->tensors;
+    const int half = job->rounding == MGV__ROUND_F16;
     double folded[MGV__KERNEL_MAX_WIDTH];
     uint16_t rounded[MGV__KERNEL_MAX_WIDTH];
     uint32_t i;
-    (void)mgv__fold_norm(weight, column, &tensors[job->norm->weight[0]], &tensors[job->norm->bias[0]], (double)factor, 0, folded);
-    mgv__pack_centred(rounded, folded, job->op->inner, 1);
-    for (i = 0; i < depth; i++) row[i] = mgv__float_of_f16(rounded[k + i]);
+    (void)mgv__fold_norm(weight, column, &tensors[job->norm->weight[0]], &tensors[job->norm->bias[0]], factor, 0, folded);
+    mgv__pack_centred(rounded, folded, job->op->inner, half);
+    for (i = 0; i < depth; i++) row[i] = mgv__value16(rounded[k + i], half);
 }
 
 /* Packs one pass of some columns, `first` the first of the target's. */
@@ -10067,12 +10131,13 @@ static void mgv__cpu_rounded_pack(const mgv__cpu_job *job, const mgv__cpu_linear
         for (in_panel = 0; in_panel < count; in_panel++) {
             const uint32_t at = j + in_panel;
             float *row = rounded->rows + (size_t)in_panel * depth, sum = 0;
-            if (job->norm && job->rounding == MGV__ROUND_F16) {
+            if (job->norm && job->rounding != MGV__ROUND_MX) {
                 mgv__cpu_centred_weights(job, weight, column + at, mgv__cpu_weight_factor(job, first + at), k, depth, row);
                 continue;
             }
             mgv__cpu_rounded_load(job, rounded, weight, column + at, k, depth, at == 0, row);
-            mgv__mx_weights(row, job->norm ? rounded->gamma : NULL, rounded->mean[at], mgv__cpu_weight_factor(job, first + at), depth);
+            mgv__mx_weights(row, job->norm ? rounded->gamma : NULL, rounded->mean[at], (float)mgv__cpu_weight_factor(job, first + at),
+                            depth);
             if (patches) mgv__cpu_round_patch_weights(job->run->pixels, job->op->inner, k, depth, row);
             else mgv__round_rows(job->rounding, row, depth);
             for (i = 0; i < depth; i++) sum += row[i];
@@ -10133,13 +10198,13 @@ static void mgv__cpu_rounded_finish(const mgv__cpu_job *job, const mgv__cpu_roun
     float mean = 0, rstd = 1;
     uint32_t k;
     if (job->norm) mgv__cpu_row_statistics(job, job->norm, source, row, &mean, &rstd);
-    for (k = 0; k < columns; k++) x[k] = rstd * (x[k] - mean * rounded->sum[k]) / mgv__cpu_weight_factor(job, first + k);
+    for (k = 0; k < columns; k++) x[k] = rstd * (x[k] - mean * rounded->sum[k]) / (float)mgv__cpu_weight_factor(job, first + k);
 }
 /* What attention reads is rounded where it is written. */
 static void mgv__cpu_round_keys(const mgv__cpu_job *job, uint32_t first, uint32_t columns, float *x) {
     uint32_t k;
     for (k = 0; k < columns; k++) {
-        const float factor = mgv__cpu_query_factor(job, first + k);
+        const float factor = (float)mgv__cpu_query_factor(job, first + k);
         if (factor != 0) x[k] = mgv__float_of_bf16(mgv__bf16_round(x[k] * factor)) / factor;
     }
 }
@@ -11094,7 +11159,7 @@ static void mgv__cpu_begin(mgv__cpu_job *job, const mgv__cpu_run *run, const mgv
     if (run->precision != MGV_PRECISION_AUTO) {
         i = (uint32_t)(op - run->program->ops);
         job->rounding = mgv__op_rounding(run->program, i, run->precision);
-        if (job->rounding == MGV__ROUND_MX || job->rounding == MGV__ROUND_F16) job->norm = mgv__op_norm_before(run->program, i);
+        if (job->rounding != MGV__ROUND_NOT && op->kind != MGV__OP_NORM) job->norm = mgv__op_norm_before(run->program, i);
     }
     job->rows = mgv__geometry_rows(run->geometry, op->rows);
     elements = (uint64_t)job->rows * op->columns;
@@ -11578,7 +11643,7 @@ typedef struct mgv__machine {
     uint32_t shared_limit, register_limit;
     mgv__costs costs;
     int32_t untried;           /* no card has ever run its kernels, only the machine model: nobody gets them who does not ask */
-    mgv_precision precision;   /* in which the layers' products are calculated */
+    int32_t has_mx;            /* they multiply MXFP8 */
 } mgv__machine;
 enum { MGV__MACHINE_KERNELS = 16 /* at most */ };
 
@@ -11597,6 +11662,7 @@ static int32_t mgv__row_output(mgv_output_kind kind, uint32_t index) {
 
 struct mgv__plan {
     const mgv__machine *machine;
+    mgv_precision precision;                /* of the layers' products; AUTO: the CPU does not round with it */
     const mgv__config *config;              /* how large pictures and patches are, how pixels are normalised */
     const mgv__program *program;            /* the model's operations, from which this plan's are made */
     mgv__row_outputs outputs;               /* that the list brings beside the pooled rows */
@@ -12343,16 +12409,17 @@ static void mgv__lower_part_of_merger(const mgv__lowering *l, mgv__plan_op *op, 
 static uint32_t mgv__lower_mx(uint32_t buffer) {
     return (uint32_t)(buffer == MGV__DEVICE_STREAM ? MGV__MX_STREAM : buffer == MGV__DEVICE_MLP ? MGV__MX_MLP : MGV__MX_ATTENDED);
 }
-/* What of a product's rows is MXFP8: its source's, where it is one of those that the precision means; the stream's are stored as such
-   beside bf16, those that another product reads instead of it. */
-static uint32_t mgv__lower_mx_flags(const mgv__plan *plan, uint32_t i, uint32_t source, uint32_t target) {
-    const mgv_precision precision = plan->machine->precision;
-    uint32_t flags = 0;
-    if (precision == MGV_PRECISION_AUTO) return 0;
-    if (mgv__op_takes_mx(plan->program, i, precision)) flags |= MGV__KERNEL_MX | mgv__lower_mx(source) << MGV__KERNEL_MX_SOURCE;
-    if (target == MGV__DEVICE_STREAM) flags |= MGV__KERNEL_MX_OUT | (uint32_t)MGV__MX_STREAM << MGV__KERNEL_MX_TARGET;
-    if (target == MGV__DEVICE_MLP && precision == MGV_PRECISION_MXFP8)
-        flags |= MGV__KERNEL_MX_OUT | MGV__KERNEL_MX_ALONE | (uint32_t)MGV__MX_MLP << MGV__KERNEL_MX_TARGET;
+/* Whether rows that operation i of the model writes are stored in MXFP8: the stream's beside bf16, which residuals are, others alone. */
+static uint32_t mgv__lower_mx_out(const mgv__plan *plan, uint32_t i, uint32_t target) {
+    if (!mgv__op_is_read_as_mx(plan->program, i, plan->precision)) return 0;
+    return MGV__KERNEL_MX_OUT | (target == MGV__DEVICE_STREAM ? 0u : (uint32_t)MGV__KERNEL_MX_ALONE) |
+           mgv__lower_mx(target) << MGV__KERNEL_MX_TARGET;
+}
+/* What of a product's rows is MXFP8. last: the operation that ends what it stands for. */
+static uint32_t mgv__lower_mx_flags(const mgv__plan *plan, uint32_t i, uint32_t last, uint32_t source, uint32_t target) {
+    uint32_t flags = mgv__lower_mx_out(plan, last, target);
+    if (mgv__op_takes_mx(&plan->program->ops[i], plan->precision))
+        flags |= MGV__KERNEL_MX | mgv__lower_mx(source) << MGV__KERNEL_MX_SOURCE;
     return flags;
 }
 
@@ -12382,7 +12449,7 @@ static void mgv__lower_linear(mgv__lowering *l, uint32_t i) {
     const int turns = i + 1 < plan->used_ops && from[1].kind == MGV__OP_ROTARY && from[1].target == from->target;
     /* rows that are prepended come with the patches', and patches in the order of windows; queries and keys turn before they are stored */
     const int with_next = from->rows == MGV__ROWS_PATCHES || (source == MGV__DEVICE_PATCHES && from[1].kind == MGV__OP_GATHER) || turns;
-    const uint32_t last = with_next ? i + 1 : i, mx = from->rows == MGV__ROWS_IMAGES ? 0 : mgv__lower_mx_flags(plan, i, source, target);
+    const uint32_t last = with_next ? i + 1 : i, mx = mgv__lower_mx_flags(plan, i, last, source, target);
     uint32_t flags = mx;
     mgv__plan_op *op;
     if (source == MGV__DEVICE_PATCHES)
@@ -12422,8 +12489,7 @@ static void mgv__lower_attention(mgv__lowering *l, uint32_t i) {
                                                       : MGV__KERNEL_ATTENTION;
     mgv__plan_op *op = mgv__plan_push(plan, from->label, from->layer, kind, MGV__DEVICE_QKV, MGV__DEVICE_ATTENDED);
     op->range = (uint32_t)from->range;
-    if (plan->machine->precision == MGV_PRECISION_MXFP8)
-        op->kernel.flags = MGV__KERNEL_MX_OUT | MGV__KERNEL_MX_ALONE | (uint32_t)MGV__MX_ATTENDED << MGV__KERNEL_MX_TARGET;
+    op->kernel.flags = mgv__lower_mx_out(plan, i, MGV__DEVICE_ATTENDED);
     mgv__lower_range(l, op, i);
 }
 
@@ -12786,13 +12852,15 @@ static uint64_t mgv__plan_head_stats_bytes(const mgv__plan *plan) {
     return (uint64_t)(pictures < 8 ? 8 : pictures) * mgv__ceil_div(plan->width, 64) * 64;
 }
 /* Rows in MXFP8, and behind them the scales of all row tiles that groups can have. */
+MGV__STATIC_ASSERT(MGV__MX_STREAM == 0 && MGV__MX_ATTENDED == 1 && MGV__MX_MLP == 2, rows_in_the_order_of_their_readers);
 static void mgv__plan_place_mx(mgv__plan *plan) {
+    static const mgv_precision readers[] = {MGV_PRECISION_QKV | MGV_PRECISION_FC1, MGV_PRECISION_OUT, MGV_PRECISION_FC2};
     const uint64_t rows = (uint64_t)plan->room_images * plan->tokens, row_tiles = plan->room_tiles / 2;
     uint32_t i;
-    for (i = 0; i < 3 && plan->machine->precision; i++) {
+    for (i = 0; i < 3; i++) {
         const uint32_t pitch = mgv__mx_pitch(i == MGV__MX_MLP ? plan->mlp : plan->width);
         mgv__device_buffer *buffer = &plan->buffers[MGV__DEVICE_MX + i];
-        if (i != MGV__MX_STREAM && plan->machine->precision != MGV_PRECISION_MXFP8) return;
+        if (!(plan->precision & readers[i])) continue;
         mgv__plan_buffer(plan, MGV__DEVICE_MX + i, rows, pitch / 2, pitch / 2, 0, 2);
         buffer->scales = (buffer->bytes + 1023) / 1024 * 1024;
         buffer->bytes = buffer->scales + row_tiles * (pitch / 128) * MGV__MX_ATOM_BYTES;
@@ -12953,24 +13021,25 @@ static mgv_result mgv__plan_check_kernels(const mgv__plan *plan, mgv_error *erro
 }
 /* And in its precision. */
 static mgv_result mgv__plan_check_precision(const mgv__plan *plan, mgv_error *error) {
-    const mgv_precision precision = plan->machine->precision;
-    if (precision == MGV_PRECISION_AUTO) return MGV_OK;
+    if (!(plan->precision & MGV_PRECISION_MXFP8)) return MGV_OK;
     if (plan->normalises)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel has no MXFP8 for a stream that is normalised where it lies");
-    if (precision == MGV_PRECISION_MXFP8 && plan->head_dim != 64)
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel has MXFP8 throughout for heads of 64 columns, not of %u; "
-                         "behind norms alone (mixed) it has it for all", (uint64_t)plan->head_dim);
+    if (plan->precision & MGV_PRECISION_OUT && plan->head_dim != 64)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the GPU kernel has MXFP8 behind attention (out) for heads of 64 columns, "
+                         "not of %u; for the other products (qkv+fc1+fc2) it has it for all", (uint64_t)plan->head_dim);
     return MGV_OK;
 }
 
 /* Fixes everything that does not depend on the number of images and the outputs of one encode. max_pictures: where these are of any size;
    max_images is of their tokens. */
-static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine, const mgv__config *config, const mgv__program *program,
-                                   uint32_t max_images, uint32_t max_pictures, uint32_t group_images, mgv_error *error) {
+static mgv_result mgv__plan_layout(mgv__plan *plan, const mgv__machine *machine, mgv_precision precision, const mgv__config *config,
+                                   const mgv__program *program, uint32_t max_images, uint32_t max_pictures, uint32_t group_images,
+                                   mgv_error *error) {
     mgv_result result;
     uint32_t i;
     memset(plan, 0, sizeof *plan); /* of a model that is refused too: mgv__plan_free reads it */
     plan->machine = machine;
+    plan->precision = machine->has_mx ? precision : (mgv_precision)MGV_PRECISION_AUTO; /* rounding of Hopper's kernels has no twin */
     plan->config = config;
     plan->program = program;
     result = mgv__plan_survey(plan, error);
@@ -13870,7 +13939,7 @@ static void mgv__sm100_maps(mgv__plan *plan) {
     plan->views.pair_rows = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, 64, 64);
     plan->views.pair_rest = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, rest, 64);
     plan->views.pair_values = mgv__plan_head_map(plan, MGV__DEVICE_QKV, plan->tokens, images, rest ? 16 : 32, MGV__ONLINE_KEYS);
-    if (plan->machine->precision)
+    if (plan->precision & MGV_PRECISION_MXFP8)
         plan->views.weight_scales = mgv__sm100_atom_map(plan, MGV__MAP_OF_VECTORS, 0, (uint64_t)plan->vector_count * 4);
     for (i = 0; i < sizeof written / sizeof written[0]; i++) {
         mgv__map_desc m = mgv__plan_rows_view(plan, written[i], mgv__plan_group_rows(plan, written[i]), plan->groups, MGV__GEMM_ROWS);
@@ -14008,14 +14077,10 @@ static const mgv__regime mgv__sm100_regimes[MGV__REGIME_COUNT] = {
 static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
                                                        {"megavit_encode_pairs_sm_100a", MGV__PAIRS, MGV__KINDS_PAIRS, 0}};
 /* B200 and B300 by data sheets and others' benchmarks, Thor by its data sheet. Never measured. */
-#define MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, precision) \
+#define MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts) \
     {architecture, name, major, minor, mgv__sm100_kernels, 2, mgv__sm100_regimes, mgv__sm90_kinds, mgv__sm100_maps, \
      MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, \
-     {multiprocessors, 0, 1.9e9, 8192.0, 110e9, memory_bandwidth, 82e6, 2.3, 0.44e-12, watts, 0}, 1, precision}
-#define MGV__SM100_ROWS(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts) \
-    MGV__SM100_ROW(architecture, name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_AUTO), \
-    MGV__SM100_ROW(architecture " mxfp8", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8), \
-    MGV__SM100_ROW(architecture " mixed", name, major, minor, multiprocessors, memory_bandwidth, watts, MGV_PRECISION_MXFP8_MIXED)
+     {multiprocessors, 0, 1.9e9, 8192.0, 110e9, memory_bandwidth, 82e6, 2.3, 0.44e-12, watts, 0}, 1, 1}
 enum { MGV__SM90_KERNELS = 13 };
 static const mgv__kernel_entry mgv__sm90_kernels[MGV__SM90_KERNELS] = {
     {"megavit_encode_few_sm_90a", MGV__THROUGHPUT, MGV__KINDS_FEW, 0},
@@ -14037,20 +14102,27 @@ MGV__STATIC_ASSERT((int)MGV__SM90_KERNELS <= (int)MGV__MACHINE_KERNELS, kernels_
    592 images of SigLIP2-base take 38.4 ms at 700 W (BENCHMARKS.md). */
 static const mgv__machine mgv__machines[] = {
     {"sm_90a", "Hopper", 9, 0, mgv__sm90_kernels, MGV__SM90_KERNELS, mgv__sm90_regimes, mgv__sm90_kinds, mgv__sm90_maps,
-     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, {132, 30, 1.75e9, 4096.0, 73e9, 4.27e12, 50e6, 1.5, 1.28e-12, 700.0, 1.4e9}, 0,
-     MGV_PRECISION_AUTO},
-    MGV__SM100_ROWS("sm_100a", "Blackwell", 10, 0, 148, 7.67e12, 1000.0),
-    MGV__SM100_ROWS("sm_103a", "Blackwell Ultra", 10, 3, 148, 7.67e12, 1400.0),
-    MGV__SM100_ROWS("sm_110a", "Blackwell Thor", 11, 0, 20, 0.273e12, 130.0)};
+     MGV__MAX_SHARED_BYTES, MGV__MAX_REGISTERS, {132, 30, 1.75e9, 4096.0, 73e9, 4.27e12, 50e6, 1.5, 1.28e-12, 700.0, 1.4e9}, 0, 0},
+    MGV__SM100_ROW("sm_100a", "Blackwell", 10, 0, 148, 7.67e12, 1000.0),
+    MGV__SM100_ROW("sm_103a", "Blackwell Ultra", 10, 3, 148, 7.67e12, 1400.0),
+    MGV__SM100_ROW("sm_110a", "Blackwell Thor", 11, 0, 20, 0.273e12, 130.0)};
 enum { MGV__MACHINES = sizeof mgv__machines / sizeof mgv__machines[0] };
 #define MGV__MACHINE_DEFAULT (&mgv__machines[0]) /* of plans that are made without a card */
 
-/* The machine of this architecture, or an error that says what there is. */
-static const mgv__machine *mgv__find_machine(const char *architecture, mgv_error *error) {
+/* The machine of this architecture, with the precision that may stand behind it, or an error that says what there is. */
+static const mgv__machine *mgv__find_machine(const char *architecture, mgv_precision *precision, mgv_error *error) {
+    const size_t length = strcspn(architecture, " ");
     char names[256] = "";
     uint32_t i;
+    *precision = MGV_PRECISION_AUTO;
+    if (architecture[length] && mgv__precision_read(architecture + length + 1, precision, MGV_ERROR_UNSUPPORTED, error) != MGV_OK)
+        return NULL;
     for (i = 0; i < MGV__MACHINES; i++) {
-        if (strcmp(mgv__machines[i].architecture, architecture) == 0) return &mgv__machines[i];
+        const mgv__machine *machine = &mgv__machines[i];
+        if (strlen(machine->architecture) != length || memcmp(machine->architecture, architecture, length) != 0) continue;
+        if (machine->has_mx || !(*precision & MGV_PRECISION_MXFP8)) return machine;
+        mgv__fail(error, MGV_ERROR_UNSUPPORTED, "the kernels for %s have no MXFP8, which %q asks for", machine->name, architecture);
+        return NULL;
     }
     for (i = 0; i < MGV__MACHINES; i++) {
         const size_t used = strlen(names);
@@ -15340,7 +15412,7 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
     info->roles = regime->roles;
     info->role_count = regime->role_count;
     if (regime->product_clocks == mgv__sm100_product_clocks) {
-        const int mx = plan->machine->precision != MGV_PRECISION_AUTO;
+        const int mx = (plan->precision & MGV_PRECISION_MXFP8) != 0;
         info->tensor = mx ? mgv__sm100_tensor_mx : mgv__sm100_tensor;
         info->tensor_count = mx ? 2 : 1;
         info->tensor_limit = MGV__SM100_TENSOR_COLUMNS;
@@ -15439,9 +15511,9 @@ static mgv_result mgv__plan_take_room(const mgv_allocator *allocator, mgv__plan 
 }
 
 /* A plan with room for its schedules, or NULL. */
-static mgv__plan *mgv__plan_make_for(const mgv_allocator *allocator, const mgv__machine *machine, const mgv__config *config,
-                                     const mgv__program *program, uint32_t max_images, uint32_t max_pictures, mgv_result *result,
-                                     mgv_error *error) {
+static mgv__plan *mgv__plan_make_for(const mgv_allocator *allocator, const mgv__machine *machine, mgv_precision precision,
+                                     const mgv__config *config, const mgv__program *program, uint32_t max_images, uint32_t max_pictures,
+                                     mgv_result *result, mgv_error *error) {
     mgv__plan *plan;
     if (config->language) {
         *result = mgv__fail(error, MGV_ERROR_UNSUPPORTED, "plans are of towers: a language model decodes by a kernel of its own");
@@ -15454,15 +15526,19 @@ static mgv__plan *mgv__plan_make_for(const mgv_allocator *allocator, const mgv__
     }
     (void)mgv__plan_want; /* without >>cuda nobody asks for rows, nor for pictures of any size */
     (void)mgv__tables_add;
-    *result = mgv__plan_layout(plan, machine, config, program, max_images, max_pictures, 0, error);
+    *result = mgv__plan_layout(plan, machine, precision, config, program, max_images, max_pictures, 0, error);
     if (*result == MGV_OK) *result = mgv__plan_take_room(allocator, plan, error);
     if (*result == MGV_OK) return plan;
     mgv__plan_free(allocator, plan);
     return NULL;
 }
-static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, const mgv__config *config, const mgv__program *program,
-                                 uint32_t max_images, uint32_t max_pictures, mgv_result *result, mgv_error *error) {
-    return mgv__plan_make_for(allocator, MGV__MACHINE_DEFAULT, config, program, max_images, max_pictures, result, error);
+/* Where there is no card to ask: the first machine that has the precision. */
+static mgv__plan *mgv__plan_make(const mgv_allocator *allocator, mgv_precision precision, const mgv__config *config,
+                                 const mgv__program *program, uint32_t max_images, uint32_t max_pictures, mgv_result *result,
+                                 mgv_error *error) {
+    const mgv__machine *machine = MGV__MACHINE_DEFAULT;
+    while (precision & MGV_PRECISION_MXFP8 && !machine->has_mx) machine++;
+    return mgv__plan_make_for(allocator, machine, precision, config, program, max_images, max_pictures, result, error);
 }
 
 enum { MGV__SCHEDULE_TILES = 1 << 25 }; /* of more pictures than a GPU's memory holds; some seconds */
@@ -15471,7 +15547,8 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     const uint32_t images = desc->image_count ? desc->image_count : 1, each = desc->tokens ? desc->tokens : 1024;
     const uint64_t units = model->config.image_size == 0 ? (uint64_t)images * each : images;
     const uint64_t alike = (uint64_t)desc->schedule_images * each; /* tokens, where pictures have any size */
-    const mgv__machine *machine = desc->architecture ? mgv__find_machine(desc->architecture, error) : MGV__MACHINE_DEFAULT;
+    mgv_precision precision = MGV_PRECISION_AUTO;
+    const mgv__machine *machine = desc->architecture ? mgv__find_machine(desc->architecture, &precision, error) : MGV__MACHINE_DEFAULT;
     const uint32_t sms = !machine || desc->multiprocessors ? desc->multiprocessors : machine->costs.multiprocessors;
     mgv_result result;
     mgv__plan *plan;
@@ -15488,7 +15565,8 @@ static mgv_result mgv__schedule_model(const mgv_model *model, const mgv_schedule
     if (model->config.image_size == 0 && (units > UINT32_MAX || alike > UINT32_MAX))
         return mgv__fail(error, MGV_ERROR_CAPACITY, "%u images of %u tokens are more than an engine can count",
                          (uint64_t)(desc->schedule_images ? desc->schedule_images : images), (uint64_t)each);
-    plan = mgv__plan_make_for(&model->allocator, machine, &model->config, &model->program, (uint32_t)units, images, &result, error);
+    plan = mgv__plan_make_for(&model->allocator, machine, precision, &model->config, &model->program, (uint32_t)units, images, &result,
+                              error);
     if (!plan) return result;
     plan->schedule_images = plan->varlen ? (uint32_t)alike : desc->schedule_images;
     plan->all_mergers = 1;
@@ -15566,7 +15644,7 @@ enum {
 static const unsigned char mgv__packed_magic[8] = {0x89, 'M', 'G', 'V', 'P', '\r', '\n', 0x1A};
 
 typedef struct mgv__packed_header {
-    uint64_t version, header_bytes, pack_version, block_bytes, model_hash, layout_hash, block_hash, header_hash;
+    uint64_t version, header_bytes, pack_version, precision, block_bytes, model_hash, layout_hash, block_hash, header_hash;
     char architecture[MGV__PACKED_ARCHITECTURE + 1];
 } mgv__packed_header;
 
@@ -15577,7 +15655,8 @@ typedef struct mgv__packed_field {
 } mgv__packed_field;
 static const mgv__packed_field mgv__packed_fields[] = {
     {8, 4, offsetof(mgv__packed_header, version)},      {12, 4, offsetof(mgv__packed_header, header_bytes)},
-    {32, 4, offsetof(mgv__packed_header, pack_version)}, {40, 8, offsetof(mgv__packed_header, block_bytes)},
+    {32, 4, offsetof(mgv__packed_header, pack_version)}, {36, 4, offsetof(mgv__packed_header, precision)}, /* the products in MXFP8 */
+    {40, 8, offsetof(mgv__packed_header, block_bytes)},
     {48, 8, offsetof(mgv__packed_header, model_hash)},   {56, 8, offsetof(mgv__packed_header, layout_hash)},
     {64, 8, offsetof(mgv__packed_header, block_hash)},   {248, 8, offsetof(mgv__packed_header, header_hash)}};
 enum { MGV__PACKED_FIELDS = sizeof mgv__packed_fields / sizeof mgv__packed_fields[0] };
@@ -15650,9 +15729,15 @@ static void mgv__packed_describe(mgv__packed_header *header, const mgv__plan *pl
     header->header_bytes = MGV__PACKED_HEADER;
     strcpy(header->architecture, plan->machine->architecture);
     header->pack_version = MGV__PACK_VERSION;
+    header->precision = (uint64_t)(plan->precision & MGV_PRECISION_MXFP8);
     header->block_bytes = mgv__plan_packed_bytes(plan);
     header->model_hash = model_hash;
     header->layout_hash = mgv__packed_layout_hash(plan);
+}
+
+/* As mgv_model_pack takes it. */
+static void mgv__packed_target(const mgv__packed_header *header, char *out, size_t bytes) {
+    mgv__print(out, bytes, header->precision ? "%s %s" : "%s", header->architecture, mgv_precision_name((mgv_precision)header->precision));
 }
 
 /* Whether the header is whole, and that of the file that is wanted. The block has not been read. */
@@ -15660,6 +15745,7 @@ static mgv_result mgv__packed_check(const unsigned char *bytes, uint64_t file_by
                                     mgv_error *error) {
     static const char again[] = "pack it again with this version of megavit";
     mgv__packed_header header;
+    char target[2][64];
     uint32_t i;
     mgv__packed_read_header(&header, bytes);
     if (memcmp(bytes, mgv__packed_magic, sizeof mgv__packed_magic) != 0)
@@ -15670,12 +15756,16 @@ static mgv_result mgv__packed_check(const unsigned char *bytes, uint64_t file_by
                          header.version, header.header_bytes, wanted->version, wanted->header_bytes, again);
     if (header.header_hash != mgv__hash_of(bytes, MGV__PACKED_HEADER - 8))
         return mgv__fail(error, MGV_ERROR_FORMAT, "%s: the header is damaged: it does not have its own hash", name);
-    for (i = 36; i < 248; i++)
-        if ((i < 40 || i >= 72) && bytes[i])
+    for (i = 72; i < 248; i++)
+        if (bytes[i])
             return mgv__fail(error, MGV_ERROR_FORMAT, "%s: byte %u of the header is not zero", name, (uint64_t)i);
-    if (memcmp(header.architecture, wanted->architecture, MGV__PACKED_ARCHITECTURE) != 0)
-        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: packed for the architecture %q; this kernel is for %q", name, header.architecture,
-                         wanted->architecture);
+    if (header.precision & ~(uint64_t)MGV_PRECISION_MXFP8)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: weights of precision %u, which this megavit does not know: %s", name,
+                         header.precision, again);
+    mgv__packed_target(&header, target[0], sizeof target[0]);
+    mgv__packed_target(wanted, target[1], sizeof target[1]);
+    if (header.precision != wanted->precision || memcmp(header.architecture, wanted->architecture, MGV__PACKED_ARCHITECTURE) != 0)
+        return mgv__fail(error, MGV_ERROR_FORMAT, "%s: packed for the architecture %q; this kernel is for %q", name, target[0], target[1]);
     if (header.model_hash != wanted->model_hash)
         return mgv__fail(error, MGV_ERROR_MODEL, "%s: packed from another model than this one", name);
     if (header.pack_version != wanted->pack_version)
@@ -15780,12 +15870,12 @@ static mgv_result mgv__packed_prove(mgv__packed_reader *reader, mgv_error *error
                      reader->memory.name);
 }
 
-static mgv_result mgv__model_pack(const mgv_model *model, const mgv__machine *machine, void *file, uint64_t capacity, uint64_t *bytes,
-                                  mgv_error *error) {
+static mgv_result mgv__model_pack(const mgv_model *model, const mgv__machine *machine, mgv_precision precision, void *file,
+                                  uint64_t capacity, uint64_t *bytes, mgv_error *error) {
     mgv__packed_header header;
     mgv_result result;
     mgv__plan *plan;
-    plan = mgv__plan_make_for(&model->allocator, machine, &model->config, &model->program,
+    plan = mgv__plan_make_for(&model->allocator, machine, precision, &model->config, &model->program,
                               mgv__plan_units_of(&model->config, 1, model->config.merge * model->config.merge), 1, &result, error);
     if (!plan) return result;
     mgv__packed_describe(&header, plan, model->hash);
@@ -15813,10 +15903,11 @@ static mgv_result mgv__pack_for(const mgv_model *model, const char *architecture
     (void)mgv__packed_prove;
     (void)mgv__pack_rows;
     {
-        const mgv__machine *machine = mgv__find_machine(architecture, error);
+        mgv_precision precision;
+        const mgv__machine *machine = mgv__find_machine(architecture, &precision, error);
         const mgv_result result = file ? mgv__model_needs_weights(model, error) : MGV_OK;
         if (result != MGV_OK) return result;
-        return machine ? mgv__model_pack(model, machine, file, capacity, bytes, error) : MGV_ERROR_UNSUPPORTED;
+        return machine ? mgv__model_pack(model, machine, precision, file, capacity, bytes, error) : MGV_ERROR_UNSUPPORTED;
     }
 #else
     (void)file;
@@ -16516,11 +16607,12 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
     if (desc->resize < MGV_RESIZE_PILLOW || desc->resize > MGV_RESIZE_TORCHVISION)
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION",
                          (int64_t)desc->resize);
-    if (desc->precision < MGV_PRECISION_AUTO || desc->precision > MGV_PRECISION_MXFP8_MIXED)
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "precision %i is not one of MGV_PRECISION_AUTO, MXFP8, MXFP8_MIXED",
+    if (!mgv_precision_name(desc->precision))
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "precision %i is neither MGV_PRECISION_AUTO nor BF16 nor products in MXFP8, added up",
                          (int64_t)desc->precision);
-    if (mgv__op_without_mx(&model->program, desc->precision) < model->program.op_count || (desc->precision && model->config.language))
-        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "MXFP8 is for towers whose layers have LayerNorms and no gates: not for this one");
+    if (desc->precision && (model->config.language || mgv__op_without_precision(&model->program) < model->program.op_count))
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "precision %q is for towers whose layers have LayerNorms and no gates: not for this "
+                         "one", mgv_precision_name(desc->precision));
     result = mgv__parallel_check(&desc->parallel, error);
     if (result != MGV_OK) return result;
     if (!desc->parallel.run) {
@@ -16602,7 +16694,8 @@ MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model,
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
     {
         const uint32_t units = mgv__plan_units_of(&model->config, d.max_images, d.max_tokens);
-        mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, &model->program, units, d.max_images, &result, error);
+        mgv__plan *plan = mgv__plan_make(&model->allocator, d.precision, &model->config, &model->program, units, d.max_images, &result,
+                                         error);
         if (plan) *bytes = mgv__plan_device_bytes(plan);
         mgv__plan_free(&model->allocator, plan);
         return result;
@@ -17217,7 +17310,7 @@ static mgv_result mgv__cuda_find_machine(mgv__cuda *cuda, int32_t device, int ma
     for (i = 0; i < MGV__MACHINES; i++) {
         if (mgv__machines[i].major != major || mgv__machines[i].minor != minor) continue;
         known = 1;
-        if (mgv__machines[i].precision != precision) continue;
+        if (precision & MGV_PRECISION_MXFP8 && !mgv__machines[i].has_mx) continue;
         cuda->machine = &mgv__machines[i];
         return MGV_OK;
     }
@@ -17294,7 +17387,7 @@ static mgv_result mgv__cuda_init(mgv__cuda *cuda, const mgv__cuda_desc *desc, co
     if (result != MGV_OK) return result;
     cuda->plan = plan = (mgv__plan *)mgv__alloc(&cuda->allocator, sizeof *plan);
     if (!plan) return mgv__fail(error, MGV_ERROR_NOMEM, "out of memory for the plan");
-    result = mgv__plan_layout(plan, cuda->machine, config, program, desc->max_images,
+    result = mgv__plan_layout(plan, cuda->machine, desc->precision, config, program, desc->max_images,
                               desc->max_pictures ? desc->max_pictures : desc->max_images, desc->group_images, error);
     if (result != MGV_OK) return result;
     plan->lanes = desc->lanes;
@@ -20063,7 +20156,7 @@ static const float *mgv__validation_expect(mgv__validator *v, const mgv__kernel_
 
 /* Whether the CPU rounds as the kernel's operation does. */
 static int mgv__validation_rounds(const mgv__plan *plan, const mgv__plan_op *op) {
-    return plan->machine->precision && op->kernel.kind != MGV__KERNEL_ROWS && !mgv__plan_is_patches(op->kernel.kind);
+    return plan->precision && op->kernel.kind != MGV__KERNEL_ROWS && !mgv__plan_is_patches(op->kernel.kind);
 }
 static size_t mgv__validation_stats_bytes(const mgv__plan *plan) { /* they fit into the card's memory */
     return (size_t)(mgv__plan_stream_stats(plan) * sizeof(float) + mgv__plan_head_stats_bytes(plan));
@@ -20071,7 +20164,7 @@ static size_t mgv__validation_stats_bytes(const mgv__plan *plan) { /* they fit i
 /* Who normalises the rows that operation `k` stands for: of the pooling head's values one of those before it. */
 static const mgv__plan_op *mgv__validation_normaliser(const mgv__plan *plan, uint32_t k) {
     const mgv__plan_op *op = &plan->ops[k];
-    if (!plan->machine->precision) return NULL;
+    if (!plan->precision) return NULL;
     if (!op->by_head) return op->kernel.flags & MGV__KERNEL_FOLD_NORM ? op : NULL;
     while (!mgv__is_of(MGV__KIND(POOL) | MGV__KIND(POOL_SUMS) | MGV__KIND(POOL_TOKENS), op->kernel.kind)) op--;
     return op;
@@ -20274,7 +20367,7 @@ static mgv_result mgv__validation_allocate(mgv__validator *v, const mgv_engine_d
     v->whole = (float *)mgv__alloc(&desc->allocator, whole);
     if (!v->inputs[0].rows || !v->inputs[1].rows || !v->result || !v->wide || !v->whole)
         return mgv__fail_nomem(error, "validation", (uint64_t)bytes * (MGV__VALIDATION_INPUTS + 1));
-    if (!plan->machine->precision) return MGV_OK;
+    if (!plan->precision) return MGV_OK;
     v->result_mx = (uint8_t *)mgv__alloc(&desc->allocator, bytes);
     v->stats = (float *)mgv__alloc(&desc->allocator, stats);
     v->statistics = (float *)mgv__alloc(&desc->allocator, statistics);
@@ -20310,6 +20403,7 @@ static mgv_result mgv__validation_run(mgv__validator *v, const mgv_engine_desc *
     d.max_images = 1;
     d.max_tokens = any_size ? v->most_tokens : 0;
     d.backend = MGV_BACKEND_CPU;
+    if (result == MGV_OK) d.precision = v->gpu->gpu->cuda->plan->precision;
     if (result == MGV_OK) result = mgv_engine_create(&v->cpu, v->model, &d, error);
     if (result == MGV_OK) result = mgv__validation_allocate(v, desc, error);
     if (result == MGV_OK) result = mgv__validation_whole(v, error);

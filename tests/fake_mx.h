@@ -132,6 +132,7 @@ static void mx_kernel(const void *argument) {
 /* It plays for launches from then on. mean: added to every position's row. */
 static void mx_open(mx_player *f, mgv_precision precision, double mean) {
     mgv_engine_desc desc;
+    mgv_precision none;
     mgv_error error;
     mgv_result result;
     memset(f, 0, sizeof *f);
@@ -144,9 +145,8 @@ static void mx_open(mx_player *f, mgv_precision precision, double mean) {
     f->precision = desc.precision = precision;
     desc.backend = MGV_BACKEND_CPU;
     assert_int_equal(mgv_engine_create(&f->twin, f->model, &desc, &error), MGV_OK);
-    f->plan = mgv__plan_make_for(&desc.allocator,
-                                 mgv__find_machine(precision == MGV_PRECISION_MXFP8 ? "sm_100a mxfp8" : "sm_100a mixed", &error),
-                                 &f->model->config, &f->model->program, IMAGES + 2, IMAGES + 2, &result, &error);
+    f->plan = mgv__plan_make_for(&desc.allocator, mgv__find_machine("sm_100a", &none, &error), precision, &f->model->config,
+                                 &f->model->program, IMAGES + 2, IMAGES + 2, &result, &error);
     assert_non_null(f->plan);
     mx_playing = f;
 }

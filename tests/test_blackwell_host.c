@@ -52,8 +52,7 @@ static mgv_result make(fixture *f, mgv_backend backend, const char *architecture
     desc.logger.log = keep_log;
     desc.logger.user = f;
     if (architecture) {
-        if (strstr(architecture, "mxfp8")) desc.precision = MGV_PRECISION_MXFP8;
-        if (strstr(architecture, "mixed")) desc.precision = MGV_PRECISION_MXFP8_MIXED;
+        assert_non_null(mgv__find_machine(architecture, &desc.precision, error));
         assert_int_equal(mgv_model_packed_bytes(f->model, architecture, &bytes, error), MGV_OK);
         packed = malloc(bytes);
         assert_int_equal(mgv_model_pack(f->model, architecture, packed, bytes, error), MGV_OK);
@@ -68,7 +67,7 @@ static mgv_result make(fixture *f, mgv_backend backend, const char *architecture
 
 /* Weights in MXFP8 on a Hopper card, which is asked for nothing of the kind: the file is refused. */
 static void check_files_of_mx(fixture *f) {
-    static const char *const architectures[] = {"sm_100a mxfp8", "sm_100a mixed", "sm_103a mxfp8", "sm_110a mixed"};
+    static const char *const architectures[] = {"sm_100a mxfp8", "sm_100a mixed", "sm_103a mxfp8", "sm_110a mixed", "sm_100a qkv+fc2"};
     size_t i;
     for (i = 0; i < COUNT_OF(architectures); i++) {
         mgv_engine_desc desc;
@@ -102,18 +101,22 @@ static void test_capabilities(void **state) {
                  {10, 0, 148, "sm_100a mxfp8", "megavit_encode_sm_100a"},
                  {10, 3, 152, "sm_103a", "megavit_encode_sm_100a"},
                  {10, 3, 152, "sm_103a mixed", "megavit_encode_sm_100a"},
+                 {10, 3, 152, "sm_103a out", "megavit_encode_sm_100a"},
+                 {11, 0, 20, "sm_110a qkv+out+fc2", "megavit_encode_sm_100a"},
                  {11, 0, 20, "sm_110a", "megavit_encode_sm_100a"}};
     fixture *f = (fixture *)*state;
     size_t i;
     for (i = 0; i < COUNT_OF(cards); i++) {
         mgv_engine *engine = NULL;
+        mgv_precision precision;
         mgv_error error;
         fake_reset();
         fake.major = cards[i].major;
         fake.minor = cards[i].minor;
         fake.multiprocessors = cards[i].multiprocessors;
         if (make(f, MGV_BACKEND_CUDA, cards[i].architecture, &engine, &error) != MGV_OK) fail_msg("%s", error.message);
-        assert_string_equal(engine->gpu->cuda->machine->architecture, cards[i].architecture);
+        assert_ptr_equal(engine->gpu->cuda->machine, mgv__find_machine(cards[i].architecture, &precision, &error));
+        assert_int_equal(engine->gpu->cuda->plan->precision, precision);
         assert_string_equal(engine->gpu->cuda->machine->kernels[0].name, cards[i].kernel);
         assert_int_equal(engine->gpu->cuda->clusters, cards[i].multiprocessors / 2);
         assert_int_equal(engine->gpu->cuda->machine->untried, cards[i].major > 9);
@@ -220,11 +223,18 @@ static void test_precisions(void **state) {
     memset(&desc, 0, sizeof desc);
     desc.backend = MGV_BACKEND_CUDA;
     desc.kernels = "stands for megavit.fatbin";
-    desc.precision = MGV_PRECISION_MXFP8;
     desc.packed = packed;
     desc.packed_bytes = bytes;
-    assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_FORMAT);
-    assert_non_null(strstr(error.message, "packed for the architecture"));
+    for (desc.precision = 0; desc.precision < (mgv_precision)MGV__PRECISIONS; desc.precision++) {
+        const int mx = (desc.precision & MGV_PRECISION_MXFP8) != 0;
+        char says[96];
+        if (desc.precision == MGV_PRECISION_MXFP8_MIXED) continue;
+        snprintf(says, sizeof says, "packed for the architecture \"sm_100a mixed\"; this kernel is for \"sm_100a%s%s\"", mx ? " " : "",
+                 mx ? mgv_precision_name(desc.precision) : "");
+        assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_FORMAT);
+        if (!strstr(error.message, says)) fail_msg("%s", error.message);
+    }
+    desc.precision = MGV_PRECISION_MXFP8;
     desc.packed = NULL;
     fake.major = 9;
     assert_int_equal(mgv_engine_create(&engine, f->model, &desc, &error), MGV_ERROR_UNSUPPORTED);
@@ -264,7 +274,9 @@ static void check_schedules(const fixture *f, const char *architecture, uint32_t
     mgv_error error;
     uint32_t images, i;
     mgv_result result;
-    mgv__plan *plan = mgv__plan_make_for(&f->model->allocator, mgv__find_machine(architecture, &error), &f->model->config,
+    mgv_precision precision;
+    const mgv__machine *machine = mgv__find_machine(architecture, &precision, &error);
+    mgv__plan *plan = mgv__plan_make_for(&f->model->allocator, machine, precision, &f->model->config,
                                          &f->model->program, 700, 700, &result, &error);
 
     if (!plan) fail_msg("%s", error.message);

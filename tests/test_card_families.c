@@ -281,7 +281,7 @@ static void test_costs_of_a_projection(void **state) {
     (void)state;
     golden_open(&g, "clip_base");
     model = golden_open_model(&g, "", 1);
-    plan = mgv__plan_make(&model->allocator, &model->config, &model->program, IMAGES, IMAGES, &result, &error);
+    plan = mgv__plan_make(&model->allocator, MGV_PRECISION_AUTO, &model->config, &model->program, IMAGES, IMAGES, &result, &error);
     if (!plan) fail_msg("%s", error.message);
     for (asked = 0; asked < 2; asked++) {
         const mgv_schedule_op *found = NULL;

@@ -36,7 +36,8 @@ static void packs_of_each(void **state) {
                  {MODEL, "sm_100a", NULL, "sm_100a"},          {MODEL, "sm_103a", NULL, "sm_103a"},
                  {MODEL, "sm_110a", "mixed", "sm_110a mixed"}, {MODEL, "sm_100a", "mixed", "sm_100a mixed"},
                  {WIDE_MODEL, "sm_100a", "mxfp8", "sm_100a mxfp8"}, {WIDE_MODEL, "sm_103a", "mxfp8", "sm_103a mxfp8"},
-                 {WIDE_MODEL, "sm_103a", "mixed", "sm_103a mixed"}};
+                 {WIDE_MODEL, "sm_103a", "mixed", "sm_103a mixed"}, {WIDE_MODEL, "sm_100a", "fc2+out", "sm_100a out+fc2"},
+                 {MODEL, "sm_103a", "fc1", "sm_103a fc1"},          {MODEL, "sm_90a", "auto", "sm_90a"}};
     size_t i;
     (void)state;
     for (i = 0; i < COUNT_OF(cases); i++) {
@@ -54,14 +55,15 @@ static void packs_that_cannot_be(void **state) {
         const char *model, *architecture, *precision;
         int status;
         const char *says;
-    } cases[] = {{MODEL, "sm_100a", "int8", 1, "--precision takes bf16|mxfp8|mixed, not 'int8'"},
+    } cases[] = {{MODEL, "sm_100a", "int8", 1, "--precision: there is no precision \"int8\": it is auto, bf16, mxfp8, mixed, or some of "},
                  {MODEL, "sm_100a", "", 1, "--precision is empty"},
-                 {MODEL, "sm_100a", "MXFP8", 1, "--precision takes bf16|mxfp8|mixed, not 'MXFP8'"},
+                 {MODEL, "sm_100a", "MXFP8", 1, "--precision: there is no precision \"MXFP8\""},
+                 {WIDE_MODEL, "sm_100a", "qkv+fc3", 1, "--precision: there is no precision \"qkv+fc3\""},
                  {MODEL, "sm_120a", "bf16", 1, "--arch takes sm_90a|sm_100a|sm_103a|sm_110a, not 'sm_120a'"},
                  {MODEL, "sm_100", "bf16", 1, "--arch takes sm_90a|sm_100a|sm_103a|sm_110a, not 'sm_100'"},
-                 {WIDE_MODEL, "sm_90a", "mxfp8", 2, "there is no kernel for the architecture \"sm_90a mxfp8\"; there are "},
-                 {WIDE_MODEL, "sm_90a", "mixed", 2, "there is no kernel for the architecture \"sm_90a mixed\""},
-                 {MODEL, "sm_100a", "mxfp8", 2, "MXFP8 throughout for heads of 64 columns, not of 24; behind norms alone (mixed)"},
+                 {WIDE_MODEL, "sm_90a", "mxfp8", 2, "the kernels for Hopper have no MXFP8, which \"sm_90a mxfp8\" asks for"},
+                 {WIDE_MODEL, "sm_90a", "mixed", 2, "the kernels for Hopper have no MXFP8, which \"sm_90a mixed\" asks for"},
+                 {MODEL, "sm_100a", "mxfp8", 2, "MXFP8 behind attention (out) for heads of 64 columns, not of 24; for the other products"},
                  {"tests/golden/clip_saved", "sm_100a", "mixed", 2, "no MXFP8 for a stream that is normalised where it lies"},
                  {VARIABLE_MODEL, "sm_100a", "bf16", 2, "the kernel for Blackwell runs towers of SigLIP, CLIP and DINOv2 alone"}};
     size_t i;

@@ -119,7 +119,7 @@ static void plans_of_machines(void **state) {
         const char *architecture, *precision, *begins;
     } cases[] = {{"sm_100a", "bf16", "GPU schedule (Blackwell, bf16; predicted from data sheets: the kernel has run on a model of the"},
                  {"sm_103a", "mixed", "GPU schedule (Blackwell Ultra, mixed; predicted from data sheets"},
-                 {"sm_110a", "mixed", "GPU schedule (Blackwell Thor, mixed; predicted from data sheets"},
+                 {"sm_110a", "fc2+qkv", "GPU schedule (Blackwell Thor, qkv+fc2; predicted from data sheets"},
                  {"sm_90a", "bf16", "GPU schedule (Hopper, bf16), "}};
     size_t i;
     (void)state;
@@ -130,7 +130,7 @@ static void plans_of_machines(void **state) {
         if (i < 3) assert_said("columns of tensor memory\n");
     }
     assert_bad_file(run("plan", "--model", OTHER_MODEL, "--backend", "cuda", "--arch", "sm_100a", "--precision", "mxfp8"),
-                    "the GPU kernel has MXFP8 throughout for heads of 64 columns, not of");
+                    "the GPU kernel has MXFP8 behind attention (out) for heads of 64 columns, not of");
     assert_bad_file(run("plan", "--model", "tests/golden/clip_saved", "--backend", "cuda", "--arch", "sm_100a", "--precision", "mixed"),
                     "the GPU kernel has no MXFP8 for a stream that is normalised where it lies");
     assert_bad_file(run("plan", "--model", VARIABLE_MODEL, "--backend", "cuda", "--batch", "100000"),

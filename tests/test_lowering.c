@@ -297,7 +297,8 @@ static void end_lines(void) {
 static mgv__plan *make_plan(const mgv_model *model, uint32_t images) {
     mgv_result result;
     mgv_error error;
-    mgv__plan *plan = mgv__plan_make(&model->allocator, &model->config, &model->program, images, images, &result, &error);
+    mgv__plan *plan = mgv__plan_make(&model->allocator, MGV_PRECISION_AUTO, &model->config, &model->program, images, images, &result,
+                                     &error);
     if (!plan) fail_msg("%s", error.message);
     plan->latency_clusters = mgv__plan_latency_supported(plan) ? (uint32_t)LATENCY_CLUSTERS : 0;
     return plan;
@@ -456,7 +457,7 @@ static void test_golden_models(void **state) {
         mgv__plan *plan;
         golden_open(&g, golden_names[i]);
         model = golden_open_model(&g, "", 1);
-        plan = mgv__plan_make(&model->allocator, &model->config, &model->program, 1, 1, &result, &error);
+        plan = mgv__plan_make(&model->allocator, MGV_PRECISION_AUTO, &model->config, &model->program, 1, 1, &result, &error);
         if (plan) {
             mgv__plan_free(&model->allocator, plan);
             tell_model(golden_names[i], model, 1);

@@ -124,7 +124,7 @@ static const struct {
 
 static mgv_result plan(mgv_model *model, mgv_error *error) {
     mgv_result result;
-    mgv__plan *made = mgv__plan_make(&model->allocator, &model->config, &model->program, 64, 4, &result, error);
+    mgv__plan *made = mgv__plan_make(&model->allocator, MGV_PRECISION_AUTO, &model->config, &model->program, 64, 4, &result, error);
     if (made) mgv__plan_free(&model->allocator, made);
     return made ? MGV_OK : result;
 }

@@ -23,7 +23,7 @@ static int set_up(void **state) {
     micro_make(&f->micro, 1);
     f->model = micro_open(&f->micro, &error);
     if (!f->model) fail_msg("%s", error.message);
-    f->plan = mgv__plan_make(&f->model->allocator, &f->model->config, &f->model->program, 5, 5, &result,
+    f->plan = mgv__plan_make(&f->model->allocator, MGV_PRECISION_AUTO, &f->model->config, &f->model->program, 5, 5, &result,
                              &error); /* an engine of another size than the packer's */
     assert_non_null(f->plan);
     assert_int_equal(mgv_model_packed_bytes(f->model, "sm_90a", &f->bytes, &error), MGV_OK);
@@ -105,7 +105,8 @@ static void test_every_header_byte(void **state) {
         for (bit = 0; bit < 8; bit++) {
             const char *unsigned_sentence = i < 8 ? "not a file of packed weights" : i < 16 ? "version" : "the header is damaged";
             const char *sentence = i < 8 ? "not a file of packed weights" : i < 16 ? "this megavit reads version 1 with 256" :
-                i < 32 ? "packed for the architecture" : i < 36 ? "this kernel takes packing" : i < 40 ? "of the header is not zero" :
+                i < 32 ? "packed for the architecture" : i < 36 ? "this kernel takes packing" :
+                i == 36 && bit < 4 ? "; this kernel is for \"sm_90a\"" : i < 40 ? "which this megavit does not know" :
                 i < 48 ? "laid out otherwise" : i < 56 ? "packed from another model" : i < 64 ? "laid out otherwise" :
                 i < 72 ? "the weights are damaged" : "of the header is not zero";
             file[i] ^= (uint8_t)(1u << bit);

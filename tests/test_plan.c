@@ -35,7 +35,8 @@ static mgv__plan *plan_of(const mgv__config *config, uint32_t max_images, uint32
     mgv_error error;
     assert_non_null(plan);
     plan_model_make(m, config, 0);
-    assert_int_equal(mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, &m->model.config, &m->model.program, max_images, max_images, group_images,
+    assert_int_equal(mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, MGV_PRECISION_AUTO, &m->model.config, &m->model.program,
+                                      max_images, max_images, group_images,
                                       &error), MGV_OK);
     plan->lanes = lanes;
     assert_int_equal(mgv__plan_take_room(&heap, plan, &error), MGV_OK);
@@ -52,7 +53,8 @@ static mgv_result lay_out(mgv__plan *plan, const mgv__config *config, uint32_t m
     plan_model *m = (plan_model *)malloc(sizeof *m);
     mgv_result result;
     plan_model_make(m, config, 0);
-    result = mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, &m->model.config, &m->model.program, max_images, max_images, group_images, error);
+    result = mgv__plan_layout(plan, MGV__MACHINE_DEFAULT, MGV_PRECISION_AUTO, &m->model.config, &m->model.program, max_images, max_images,
+                              group_images, error);
     plan_model_free(m);
     free(m);
     return result;
@@ -827,7 +829,8 @@ static void test_mlps_of_any_width(void **state) {
     config.intermediate = 1540;
     config.pixels.do_normalize = config.pixels.do_rescale = 0;
     plan_model_make(m, &config, 1);
-    assert_int_equal(mgv__plan_layout(&plan, MGV__MACHINE_DEFAULT, &m->model.config, &m->model.program, 64, 64, 0, &error), MGV_OK);
+    assert_int_equal(mgv__plan_layout(&plan, MGV__MACHINE_DEFAULT, MGV_PRECISION_AUTO, &m->model.config, &m->model.program, 64, 64, 0,
+                                      &error), MGV_OK);
     assert_int_equal(mgv__plan_take_room(&heap, &plan, &error), MGV_OK);
     assert_int_equal(plan.buffers[MGV__DEVICE_MLP].columns, 1544);
     assert_int_equal(plan.buffers[MGV__DEVICE_HEAD_MLP].columns, 1544);

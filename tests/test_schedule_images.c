@@ -17,7 +17,8 @@ static const char kernels[] = "stands for megavit.fatbin";
 static mgv__plan *plan_for(const plan_model *m, uint32_t images, uint32_t schedule_images) {
     mgv_result result;
     mgv_error error;
-    mgv__plan *plan = mgv__plan_make(&m->model.allocator, &m->model.config, &m->model.program, images, images, &result, &error);
+    mgv__plan *plan = mgv__plan_make(&m->model.allocator, MGV_PRECISION_AUTO, &m->model.config, &m->model.program, images, images, &result,
+                                     &error);
     if (!plan) fail_msg("%s", error.message);
     if (mgv__plan_latency_supported(plan)) plan->latency_clusters = LATENCY_CLUSTERS;
     plan->schedule_images = schedule_images;

@@ -32,7 +32,8 @@ static void make_tower(plan_model *m, uint32_t hidden, uint32_t intermediate) {
 static mgv__plan *plan_for(const plan_model *m, uint32_t tokens, uint32_t most) {
     mgv_result result;
     mgv_error error;
-    mgv__plan *plan = mgv__plan_make(&m->model.allocator, &m->model.config, &m->model.program, most, 4, &result, &error);
+    mgv__plan *plan = mgv__plan_make(&m->model.allocator, MGV_PRECISION_AUTO, &m->model.config, &m->model.program, most, 4, &result,
+                                     &error);
     if (!plan) fail_msg("%s", error.message);
     assert_true(tokens <= most);
     return plan;

@@ -132,7 +132,8 @@ static void test_packing(void **state) {
         mgv_error error;
         mgv_result result;
         uint64_t each;
-        mgv__plan *plan = mgv__plan_make(&f->model->allocator, &f->model->config, &f->model->program, 2, 2, &result, &error);
+        mgv__plan *plan = mgv__plan_make(&f->model->allocator, MGV_PRECISION_AUTO, &f->model->config, &f->model->program, 2, 2, &result,
+                                         &error);
         uint8_t *block = (uint8_t *)calloc(1, f->packed_bytes);
         assert_non_null(plan);
         assert_int_equal(mgv_threads_create(&pool, thread_counts[t], NULL, &error), MGV_OK);

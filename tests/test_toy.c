@@ -228,7 +228,8 @@ static void test_plan(void **state) {
     assert_non_null(t);
     open_toy(t, "relu");
     for (i = 0; i < COUNT_OF(batches); i++) {
-        mgv__plan *plan = mgv__plan_make(&t->model->allocator, &t->model->config, &t->model->program, batches[i], batches[i], &result,
+        mgv__plan *plan = mgv__plan_make(&t->model->allocator, MGV_PRECISION_AUTO, &t->model->config, &t->model->program, batches[i],
+                                         batches[i], &result,
                                          &error);
         uint32_t norms = 0, relus = 0;
         if (!plan) fail_msg("%s", error.message);

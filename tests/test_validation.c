@@ -112,7 +112,8 @@ static int set_up_with(void **state, int use_head) {
     if (!f->model) fail_msg("%s", error.message);
     desc.backend = MGV_BACKEND_CPU;
     assert_int_equal(mgv_engine_create(&f->twin, f->model, &desc, &error), MGV_OK);
-    f->plan = mgv__plan_make(&desc.allocator, &f->model->config, &f->model->program, IMAGES + 2, IMAGES + 2, &result, &error);
+    f->plan = mgv__plan_make(&desc.allocator, MGV_PRECISION_AUTO, &f->model->config, &f->model->program, IMAGES + 2, IMAGES + 2, &result,
+                              &error);
     assert_non_null(f->plan);
     for (i = 0; i < sizeof f->pixels; i++) f->pixels[i] = (uint8_t)(i * 2654435761u >> 13);
     for (i = 0; i < IMAGES; i++) {

@@ -84,6 +84,12 @@ static const mgv_validation *find(const fixture *f, const char *label, uint32_t 
     return NULL;
 }
 
+static uint32_t count(const fixture *f, const char *label) {
+    uint32_t i, n = 0;
+    for (i = 0; i < f->row_count; i++) n += strcmp(f->rows[i].label, label) == 0;
+    return n;
+}
+
 /* Every operation is compared, and every row that is stored as MXFP8; nothing differs but for norms, whose statistics come in parts. */
 static void test_a_right_kernel(void **state) {
     fixture *f = (fixture *)*state;
@@ -100,8 +106,9 @@ static void test_a_right_kernel(void **state) {
     assert_int_equal(failures, 0);
     assert_string_equal(f->rows[0].label, "whole encode");
     assert_true(f->rows[0].tolerance == sqrt(all ? 4.0 : 2.0) / 32);
-    for (i = 0; i < 3; i++) {
-        assert_int_equal(find(f, "stream, MXFP8", i)->rows, IMAGES * TOKENS); /* of patch embed, out, fc2 */
+    assert_int_equal(count(f, "stream, MXFP8"), 2); /* of patch embed and out; behind fc2 there is no product */
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(find(f, "stream, MXFP8", i)->rows, IMAGES * TOKENS);
         assert_true(find(f, "stream, MXFP8", i)->tolerance == 0.1 / 8);
     }
     assert_true(find(f, "qkv", 0)->tolerance == 1.0 / 2048 && find(f, "fc2", 0)->tolerance == 1.0 / 2048);
@@ -119,7 +126,7 @@ static void test_faults(void **state) {
         {{MX_NUMBER, "patch embed", 1}, "stream, MXFP8", 0, 0, 0, 1}, {{MX_NUMBER, "patch embed", 2}, "stream, MXFP8", 0, 1, 7, 1},
         {{MX_NUMBER, "attention", 1}, "attention", 0, 0, 0, 1},       {{MX_NUMBER, "attention", 2}, "attention", 0, 1, 7, 1},
         {{MX_NUMBER, "fc1", 1}, "fc1", 0, 0, 0, 1},                   {{MX_NUMBER, "fc1", 3}, "fc1", 0, 1, 7, 1},
-        {{MX_NUMBER, "fc2", 2}, "stream, MXFP8", 2, 1, 7, 1},         {{MX_NO_NUMBER, "out", 0}, "stream, MXFP8", 1, 1, 7, 1},
+        {{MX_NO_NUMBER, "out", 0}, "stream, MXFP8", 1, 1, 7, 1},
         {{MX_SCALE, "out", 1}, "stream, MXFP8", 1, 32, 0, 32},        {{MX_SCALE, "fc1", -1}, "fc1", 0, 32, 0, 32},
         {{MX_BF16, "qkv", 1}, "qkv", 0, 0, 0, 1},                     {{MX_BF16, "qkv", 4}, "qkv", 0, 1, 9, 1},
         {{MX_BF16, "fc2", 1}, "fc2", 0, 0, 0, 1},                     {{MX_BF16, "out", 4}, "out", 0, 1, 9, 1},

@@ -66,6 +66,7 @@ typedef enum cli_kind {
     CLI_COSINE,  /* double in [-1, 1] */
     CLI_REAL,    /* double, finite, not below 0 */
     CLI_WHOLE,   /* uint64_t in [0, 2^63] */
+    CLI_PRECISION, /* mgv_precision, by its name */
     CLI_CHOICE,  /* int32_t: place of the word in `argument`, which holds the words with '|' between */
     CLI_NAMES    /* cli_list: every word up to the next option */
 } cli_kind;
@@ -254,7 +255,8 @@ double cli_card_end_start(cli_card_start *start);
 
 typedef struct cli_session_options {
     const char *model, *packed, *devices;
-    int32_t backend, resize, alpha, precision;
+    int32_t backend, resize, alpha;
+    mgv_precision precision;
     uint32_t batch, threads;
     uint32_t memory;                 /* megabytes of files and pictures at a time */
     uint32_t row_outputs;            /* token and layer outputs of one call */
@@ -274,16 +276,18 @@ typedef struct cli_session_options {
     {"--resize", CLI_CHOICE, &(options).resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"}, \
     {"--alpha", CLI_CHOICE, &(options).alpha, "white|drop", "transparent parts become white, or what is hidden there is seen (white)"}, \
     {"--threads", CLI_THREADS, &(options).threads, "N", "threads of the CPU (all cores); the result does not depend on it"}
+enum { CLI_ARCHITECTURE_BYTES = 48 };
 /* What the library calls the choices of --arch and --precision of plan and pack. */
-static inline const char *cli_architecture(int32_t architecture, int32_t precision) {
-    static const char *const names[3][4] = {{"sm_90a", "sm_100a", "sm_103a", "sm_110a"},
-                                            {"sm_90a mxfp8", "sm_100a mxfp8", "sm_103a mxfp8", "sm_110a mxfp8"},
-                                            {"sm_90a mixed", "sm_100a mixed", "sm_103a mixed", "sm_110a mixed"}};
-    return names[precision][architecture];
+static inline const char *cli_architecture(int32_t architecture, mgv_precision precision, char *out) {
+    static const char *const names[] = {"sm_90a", "sm_100a", "sm_103a", "sm_110a"};
+    const int mx = (precision & MGV_PRECISION_MXFP8) != 0;
+    snprintf(out, CLI_ARCHITECTURE_BYTES, "%s%s%s", names[architecture], mx ? " " : "", mx ? mgv_precision_name(precision) : "");
+    return out;
 }
-#define CLI_PRECISION_OPTION(options) \
-    {"--precision", CLI_CHOICE, &(options).precision, "auto|mxfp8|mixed", \
-     "of the layers' products: float32 on a CPU and bf16 on a GPU, MXFP8, or MXFP8 but for those that write the stream (auto)"}
+#define CLI_PRECISION_OPTION(precision) \
+    {"--precision", CLI_PRECISION, &(precision), "auto|bf16|mxfp8|mixed|LIST", \
+     "of the layers' products: bf16 on a GPU, float32 on a CPU (auto). Of Blackwell, and on a CPU as it rounds: mxfp8, all of them\n" \
+     "                                 in MXFP8, mixed, those behind norms, or a LIST as qkv+out+fc1+fc2; the others in bf16"}
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", \
      "pictures in one call (8, on a GPU 64). A GPU calculates with any number of pictures as it does with N, a CPU always the same"}

@@ -373,7 +373,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     {
         const cli_option options[] = {
             CLI_SESSION_OPTIONS(b.options),
-            CLI_PRECISION_OPTION(b.options),
+            CLI_PRECISION_OPTION(b.options.precision),
             {"--batch", CLI_TEXT, &b.batches, "LIST", "numbers of pictures in one encode, such as 1,8,64,592 (1,8)"},
             {"--json", CLI_TEXT, &b.json, "FILE", "the same figures as JSON"},
             {NULL, CLI_FLAG, NULL, NULL, NULL}};

@@ -372,7 +372,7 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
     memset(&o, 0, sizeof o);
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o),
-        CLI_PRECISION_OPTION(o),
+        CLI_PRECISION_OPTION(o.precision),
         CLI_BATCH_OPTION(o),
         CLI_DEVICES_OPTION(o),
         CLI_MEMORY_OPTION(o),

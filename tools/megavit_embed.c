@@ -259,7 +259,7 @@ static int embed(const cli_command *command, int argc, char **argv, cli_list *na
     memset(&output, 0, sizeof output);
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o.session),
-        CLI_PRECISION_OPTION(o.session),
+        CLI_PRECISION_OPTION(o.session.precision),
         CLI_BATCH_OPTION(o.session),
         CLI_DEVICES_OPTION(o.session),
         CLI_SCALED_OPTION(o.session),

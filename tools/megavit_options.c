@@ -89,6 +89,7 @@ static int set_option(const cli_command *command, const cli_option *option, cons
     const char *end = text;
     char *rest;
     uint64_t count;
+    mgv_error error;
     switch (option->kind) {
     case CLI_TEXT:
     case CLI_ANY_TEXT: *(const char **)option->value = text; return CLI_GO_ON;
@@ -100,6 +101,9 @@ static int set_option(const cli_command *command, const cli_option *option, cons
         if (option->kind == CLI_PIXELS) *(uint64_t *)option->value = count;
         else *(uint32_t *)option->value = (uint32_t)count;
         return CLI_GO_ON;
+    case CLI_PRECISION:
+        if (mgv_precision_of_name(text, (mgv_precision *)option->value, &error) == MGV_OK) return CLI_GO_ON;
+        return cli_usage(command, "%s: %s", option->name, error.message);
     case CLI_CHOICE:
         *(int32_t *)option->value = choice(option->argument, text);
         if (*(int32_t *)option->value >= 0) return CLI_GO_ON;

@@ -38,12 +38,13 @@ static int pack(const char *directory, const char *architecture, const char *pat
 
 static int run(const cli_command *command, int argc, char **argv) {
     const char *model = NULL, *path = NULL;
-    int32_t architecture = 0, precision = 0;
+    char target[CLI_ARCHITECTURE_BYTES];
+    int32_t architecture = 0;
+    mgv_precision precision = MGV_PRECISION_AUTO;
     const cli_option options[] = {
         {"--model", CLI_TEXT, &model, "DIR", "the model: a directory as Hugging Face stores it"},
         {"--arch", CLI_CHOICE, &architecture, "sm_90a|sm_100a|sm_103a|sm_110a", "the GPU: Hopper (the default), or Blackwell: B200, B300, Thor"},
-        {"--precision", CLI_CHOICE, &precision, "bf16|mxfp8|mixed",
-         "of the layers' products on Blackwell: bf16, MXFP8, or MXFP8 behind norms (bf16)"},
+        CLI_PRECISION_OPTION(precision),
         {"-o", CLI_TEXT, &path, "FILE", "where to write"},
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
@@ -52,7 +53,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (!model) return cli_usage(command, "--model is missing");
     if (!path) return cli_usage(command, "-o is missing");
     status = cli_check_output(path, model, NULL, NULL);
-    return status == CLI_DONE ? pack(model, cli_architecture(architecture, precision), path) : status;
+    return status == CLI_DONE ? pack(model, cli_architecture(architecture, precision, target), path) : status;
 }
 
 const cli_command cli_pack = {

@@ -163,7 +163,9 @@ static int check_texts(const cli_command *command, const cli_session_options *o,
 
 static int run(const cli_command *command, int argc, char **argv) {
     const char *size = NULL;
-    int32_t architecture = 0, precision = 0;
+    char target[CLI_ARCHITECTURE_BYTES];
+    int32_t architecture = 0;
+    mgv_precision precision = MGV_PRECISION_AUTO;
     cli_session_options o;
     mgv_schedule_desc schedule;
     mgv_decode_desc decode;
@@ -180,8 +182,7 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--backend", CLI_CHOICE, &o.backend, "auto|cpu|cuda", "cpu: operations only; cuda: no GPU schedule is an error"},
         {"--arch", CLI_CHOICE, &architecture, "sm_90a|sm_100a|sm_103a|sm_110a",
          "of which GPU: Hopper (the default), or Blackwell (B200, B300, Thor), whose times are predicted and never measured"},
-        {"--precision", CLI_CHOICE, &precision, "bf16|mxfp8|mixed",
-         "of the layers' products on Blackwell: bf16, MXFP8, or MXFP8 behind norms (bf16)"},
+        CLI_PRECISION_OPTION(precision),
         {"--sms", CLI_COUNT, &schedule.multiprocessors, "N", "multiprocessors of the GPU (132, those of an H100 or H200; of Blackwell 148, Thor 20)"},
         {"--sessions", CLI_COUNT, &decode.sessions, "N", "texts of a language model instead: N sessions in one launch, up to 8"},
         {"--position", CLI_COUNT, &decode.position, "N", "the same: ids that each session holds (0)"},
@@ -198,7 +199,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (!o.model) return cli_usage(command, "--model is missing");
     decode.multiprocessors = schedule.multiprocessors;
     if (decode.sessions || decode.position) {
-        status = check_texts(command, &o, &schedule, size, image.frames, architecture || precision);
+        status = check_texts(command, &o, &schedule, size, image.frames, architecture || precision & MGV_PRECISION_MXFP8);
         return status == CLI_GO_ON ? plan_texts(o.model, &decode) : status;
     }
     if (!o.batch) o.batch = 1;
@@ -213,7 +214,7 @@ static int run(const cli_command *command, int argc, char **argv) {
     if (result != MGV_OK) return cli_fail_library(o.model, result, &error);
     if (!size) image.width = image.height = usual_side(model);
     schedule.image_count = o.batch;
-    schedule.architecture = cli_architecture(architecture, precision);
+    schedule.architecture = cli_architecture(architecture, precision, target);
     status = plan_model(model, o.model, &image, &o, &schedule);
     mgv_model_close(model);
     return status;

@@ -141,7 +141,7 @@ static int run(const cli_command *command, int argc, char **argv) {
             {"--images", CLI_NAMES, &names, "PATH...", "pictures, or directories of them (made ones)"},
             {"--batch", CLI_COUNT, &o.batch, "N", "how many are made where none are named (1, then 5)"},
             {"--resize", CLI_CHOICE, &o.resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"},
-            CLI_PRECISION_OPTION(o),
+            CLI_PRECISION_OPTION(o.precision),
             {"--threads", CLI_THREADS, &o.threads, "N", "threads of the CPU (1)"},
             {NULL, CLI_FLAG, NULL, NULL, NULL}};
         status = cli_parse(command, options, NULL, argc, argv);

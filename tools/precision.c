@@ -1,11 +1,12 @@
 /* What bf16 and MXFP8 cost in accuracy, on the CPU's twin of the kernel for Blackwell, which rounds what that rounds: cosines of pooled
-   rows (the first token's where there are none) and of each token's row, between float32 and products in bf16, in MXFP8 for all four of a
-   layer, each of them alone, and all but one or two; the others, and all else, in bf16. With -DMGV__MX_SCALE=floor_scale the scales are
-   those of OCP's rule, which rounds down. Last, how far rows that are MXFP8 before a norm have their means from zero. How:
+   rows (the first token's where there are none) and of each token's row, between float32 and each set of a layer's products in MXFP8, the
+   others, and all else, in bf16. With -DMGV__MX_SCALE=floor_scale the scales are those of OCP's rule, which rounds down. Last, how far rows
+   that are MXFP8 before a norm have their means from zero. How:
 
        make build/precision build/precision-floor
-       build/precision MODEL_DIR [--crops] [PICTURE ...]
+       build/precision MODEL_DIR [--precision NAME ...] [--crops] [PICTURE ...]
 
+   --precision: those alone, as mgv_precision_of_name has them; without it all sixteen.
    Pictures are files of any kind and size that the program was built to read; without any, 8 made ones of the model's size. --crops:
    of each picture the middle square, and two smaller ones nearer to the corners. */
 #include <stdint.h>
@@ -18,22 +19,10 @@ static inline uint32_t floor_scale(uint32_t largest) { return largest >> 23 > 8 
 
 #include "tools/cli.h"
 
-enum { BF16 = 0, QKV = 1, OUT = 2, FC1 = 4, FC2 = 8, ALL = 15, FLOAT32 = 16, MADE = 8 };
-typedef struct choice {
-    const char *name;
-    uint32_t ops;
-} choice;
-static const choice choices[] = {
-    {"none: bf16", BF16}, {"qkv, out, fc1, fc2", ALL}, {"qkv, fc1", QKV | FC1}, {"out, fc2", OUT | FC2},
-    {"all but fc2", ALL - FC2}, {"all but out", ALL - OUT},
-    {"all but fc1", ALL - FC1}, {"all but qkv", ALL - QKV}, {"qkv", QKV}, {"out", OUT}, {"fc1", FC1}, {"fc2", FC2}};
-enum { CHOICES = sizeof choices / sizeof choices[0] };
-
-static uint32_t bit_of(const mgv__program *program, uint32_t i) {
-    if (!mgv__op_takes_mx(program, i, MGV_PRECISION_MXFP8)) return 0;
-    if (mgv__op_norm(program, i)) return program->ops[i].activation == MGV__ACT_NONE ? QKV : FC1;
-    return program->ops[i - 1].kind == MGV__OP_ATTENTION ? OUT : FC2;
-}
+enum { MADE = 8, CHOICES = 16 };
+/* Fewer products first. */
+static mgv_precision choices[CHOICES] = {MGV_PRECISION_BF16, 1, 2, 4, 8, 3, 5, 9, 6, 10, 12, 7, 11, 13, 14, 15};
+static int choice_count = CHOICES;
 
 /* The largest |mean| of a row that MXFP8 rounds before it is normalised, in its standard deviations (MGV__MX_MEAN_RATIO), in float32. */
 static double mean_ratio;
@@ -42,7 +31,7 @@ static void note_means(const mgv_engine *engine, uint32_t i) {
     const mgv__op *norm = &program->ops[i];
     const uint32_t rows = mgv__geometry_rows(&engine->geometry, program->buffers[norm->source].rows);
     uint32_t row, k;
-    if (norm->kind != MGV__OP_NORM || i + 1 == program->op_count || !bit_of(program, i + 1)) return;
+    if (norm->kind != MGV__OP_NORM || i + 1 == program->op_count || !mgv__op_takes_mx(&program->ops[i + 1], MGV_PRECISION_MXFP8)) return;
     for (row = 0; row < rows; row++) {
         const float *x = engine->buffers[norm->source] + (size_t)row * norm->inner;
         double mean = 0, squares = 0;
@@ -52,22 +41,17 @@ static void note_means(const mgv_engine *engine, uint32_t i) {
     }
 }
 
-/* Operations [first, last] of a picture that begin() has prepared, with the products of `ops` in MXFP8; or all in float32. */
-static void run(mgv_engine *engine, uint32_t ops, uint32_t first, uint32_t last) {
+/* Operations [first, last] of a picture that begin() has prepared. */
+static void run(mgv_engine *engine, mgv_precision precision, uint32_t first, uint32_t last) {
     const mgv__program *program = &engine->model->program;
     mgv__cpu_run r;
     mgv__cpu_job job;
     uint32_t i;
     mgv__job_cpu_run(engine, &r);
-    r.precision = ops == FLOAT32 ? MGV_PRECISION_AUTO : MGV_PRECISION_MXFP8;
+    r.precision = precision;
     for (i = first; i <= last; i++) {
-        const uint32_t bit = bit_of(program, i);
-        if (ops == FLOAT32) note_means(engine, i);
+        if (precision == MGV_PRECISION_AUTO) note_means(engine, i);
         mgv__cpu_begin(&job, &r, &program->ops[i]);
-        if (bit && ops != FLOAT32 && !(bit & ops)) {
-            job.rounding = MGV__ROUND_BF16;
-            job.norm = NULL;
-        }
         while (!mgv__cpu_step(&job, UINT64_MAX)) {}
     }
 }
@@ -103,14 +87,14 @@ typedef struct sums {
     uint64_t pictures, rows;
 } sums;
 
-/* With the products of `ops` in MXFP8 the tokens, then the row at the end. */
-static void outputs(mgv_engine *engine, const mgv_image *image, uint32_t ops, const mgv__tap *tokens, uint32_t rows, const mgv__tap *end,
-                    float *to_tokens, float *to_end) {
+/* The tokens, then the row at the end. */
+static void outputs(mgv_engine *engine, const mgv_image *image, mgv_precision precision, const mgv__tap *tokens, uint32_t rows,
+                    const mgv__tap *end, float *to_tokens, float *to_end) {
     const uint32_t width = engine->model->program.buffers[end->buffer].columns;
     begin(engine, image);
-    run(engine, ops, 0, tokens->op);
+    run(engine, precision, 0, tokens->op);
     memcpy(to_tokens, engine->buffers[tokens->buffer], (size_t)rows * width * sizeof *to_tokens);
-    if (end != tokens) run(engine, ops, tokens->op + 1, end->op);
+    if (end != tokens) run(engine, precision, tokens->op + 1, end->op);
     memcpy(to_end, engine->buffers[end->buffer], width * sizeof *to_end);
 }
 
@@ -120,13 +104,14 @@ static void compare(mgv_engine *engine, const mgv_image *image, float *reference
     const mgv__tap *tokens = tap_of(program, MGV_OUTPUT_TOKENS), *pooled = tap_of(program, MGV_OUTPUT_POOLED);
     const mgv__tap *end = pooled ? pooled : tokens;
     const uint32_t width = program->buffers[end->buffer].columns;
-    uint32_t c, row, rows;
+    uint32_t row, rows;
+    int c;
     begin(engine, image);
     rows = mgv__geometry_rows(&engine->geometry, program->buffers[tokens->buffer].rows);
-    outputs(engine, image, FLOAT32, tokens, rows, end, reference + width, reference);
-    for (c = 0; c < CHOICES; c++) {
+    outputs(engine, image, MGV_PRECISION_AUTO, tokens, rows, end, reference + width, reference);
+    for (c = 0; c < choice_count; c++) {
         double one;
-        outputs(engine, image, choices[c].ops, tokens, rows, end, seen + width, seen);
+        outputs(engine, image, choices[c], tokens, rows, end, seen + width, seen);
         for (row = 1; row <= rows; row++) s[c].patches += cosine(reference + (size_t)row * width, seen + (size_t)row * width, width);
         s[c].rows += rows;
         one = cosine(reference, seen, width);
@@ -194,15 +179,28 @@ static void compare_made(mgv_engine *engine, uint32_t side, uint8_t *pixels, roo
 static void print_table(const sums *s) {
     int i;
     printf("%-20s %10s %10s %12s   (%u pictures)\n", "in MXFP8", "pooled", "least", "mean token", (unsigned)s[0].pictures);
-    for (i = 0; i < CHOICES; i++)
-        printf("%-20s %10.6f %10.6f %12.6f\n", choices[i].name, s[i].pooled / (double)s[i].pictures, s[i].least,
+    for (i = 0; i < choice_count; i++)
+        printf("%-20s %10.6f %10.6f %12.6f\n", mgv_precision_name(choices[i]), s[i].pooled / (double)s[i].pictures, s[i].least,
                s[i].patches / (double)s[i].rows);
     printf("means of rows before a norm: up to %.2f deviations; beyond %.1f bf16 is better for qkv and fc1\n", mean_ratio,
            MGV__MX_MEAN_RATIO);
 }
 
+/* Options from argv[2] on; the place of the first picture. */
+static int read_options(int argc, char **argv, int *crops) {
+    mgv_error error;
+    int i = 2, named = 0;
+    for (; i + 1 < argc && strcmp(argv[i], "--precision") == 0; i += 2) {
+        if (named == CHOICES || mgv_precision_of_name(argv[i + 1], &choices[named], &error) != MGV_OK)
+            exit(fail("--precision", named == CHOICES ? "there are more than sixteen" : error.message));
+        choice_count = ++named;
+    }
+    *crops = i < argc && strcmp(argv[i], "--crops") == 0;
+    return i + *crops;
+}
+
 int main(int argc, char **argv) {
-    const int crops = argc > 2 && strcmp(argv[2], "--crops") == 0;
+    int crops, first;
     mgv_model_desc model_desc;
     mgv_engine_desc desc;
     mgv_model *model;
@@ -216,10 +214,11 @@ int main(int argc, char **argv) {
     memset(&model_desc, 0, sizeof model_desc);
     memset(&desc, 0, sizeof desc);
     memset(&r, 0, sizeof r);
-    if (argc < 2 || (crops && argc == 3)) return fail("usage", "precision MODEL_DIR [--crops] [PICTURE ...]");
+    first = argc < 2 ? 0 : read_options(argc, argv, &crops);
+    if (argc < 2 || (crops && argc == first)) return fail("usage", "precision MODEL_DIR [--precision NAME ...] [--crops] [PICTURE ...]");
     model_desc.path = argv[1];
     desc.backend = MGV_BACKEND_CPU;
-    desc.precision = MGV_PRECISION_MXFP8; /* refuses models that have none; what each operation takes is said anew */
+    desc.precision = MGV_PRECISION_MXFP8; /* refuses models that have none; which is said anew for each run */
     if (mgv_threads_create(&threads, (uint32_t)sysconf(_SC_NPROCESSORS_ONLN), NULL, &error) != MGV_OK)
         return fail("threads", error.message);
     desc.parallel = mgv_threads_parallel_for(threads); /* rows do not depend on them */
@@ -230,14 +229,14 @@ int main(int argc, char **argv) {
     r.seen = (float *)malloc(floats * sizeof(float));
     pixels = (uint8_t *)malloc((size_t)model->config.image_size * model->config.image_size * 3);
     if (!r.reference || !r.seen || !pixels) return fail("memory", "there is too little");
-    for (i = 2 + crops; i < argc; i++) {
+    for (i = first; i < argc; i++) {
         cli_picture picture;
         if (cli_picture_load(&picture, argv[i])) return 1;
         if (crops) compare_crops(engine, &picture.image, &r);
         else compare(engine, &picture.image, r.reference, r.seen, r.s);
         cli_picture_free(&picture);
     }
-    if (argc == 2) compare_made(engine, model->config.image_size, pixels, &r);
+    if (argc == first) compare_made(engine, model->config.image_size, pixels, &r);
     print_table(r.s);
     mgv_engine_destroy(engine);
     mgv_model_close(model);

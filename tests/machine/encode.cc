@@ -203,7 +203,7 @@ static std::string run_engine(MicroEncoder *m, mgv_backend backend, std::vector<
     mgv_engine_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.backend = backend;
-    desc.precision = (mgv_precision)m->shape.precision;
+    desc.precision = (mgv_precision)(backend == MGV_BACKEND_CPU && m->shape.twin ? m->shape.twin : m->shape.precision);
     desc.max_images = m->shape.images;
     desc.kernels = "";
     desc.max_row_outputs = (uint32_t)outputs.size();
@@ -713,7 +713,7 @@ MicroValidation micro_validate(MicroEncoder *m, const machine::Options &options,
 #else
     const mgv__machine *machine = MGV__MACHINE_DEFAULT;
 #endif
-    engine.plan = mgv__plan_make_for(&allocator, machine, &m->model->config, &m->model->program,
+    engine.plan = mgv__plan_make_for(&allocator, machine, (mgv_precision)m->shape.precision, &m->model->config, &m->model->program,
                                      m->units + (m->pictures.empty() ? 2 : 2 * m->model->config.merge * m->model->config.merge),
                                      m->shape.images + 2, &made, nullptr);
     bool begun = false;

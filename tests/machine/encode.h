@@ -7,6 +7,12 @@
 
 #include "machine.h"
 
+/* mgv_precision */
+enum : uint32_t {
+    PRECISION_QKV = 1, PRECISION_OUT = 2, PRECISION_FC1 = 4, PRECISION_FC2 = 8, PRECISION_MXFP8 = 15, PRECISION_MIXED = 5,
+    PRECISION_BF16 = 16
+};
+
 struct MicroShape {
     uint32_t image_size, patch, hidden, intermediate, layers;
     uint32_t images, max_images, group_images, lanes, clusters, poll_limit;
@@ -28,7 +34,8 @@ struct MicroShape {
     const char *sizes = ""; /* where pictures may be of any: patches down and across, frames of each, as "3x5 1x1*4"; max_images is the most tokens */
     uint32_t seed = 0; /* of the pixels: picture i of a list is that of seed + i */
     uint32_t picture_side = 0; /* of dinov3: pictures of that side are resized, in floats as its own processor does; 0: they have their size */
-    uint32_t precision = 0; /* mgv_precision, of both backends */
+    uint32_t precision = 0; /* mgv_precision, of both backends, */
+    uint32_t twin = 0; /* or another one of the CPU's; 0: the same */
     uint32_t projection = 0; /* of clip: columns of its embeds; 0: it has none */
     uint32_t merged = 0, deepstack = 0; /* columns of merged tokens, and how many mergers there are before the last: of the toy with mergers */
     uint32_t shares = 0; /* of K, over clusters, where pictures may be of any size; 1: none; 0: as the plan has it */

@@ -27,7 +27,7 @@ static MicroShape shape_of(const std::string &kernel) {
     if (kernel == "pairs mxfp8 blocks") shape = {160, 8, 128, 192, 1, 1, 1, 1, 1, 2, 1000, 3};
     if (kernel == "pairs blocks") shape = {160, 8, 128, 128, 1, 1, 1, 1, 1, 1, 1000, 3};
     if (kernel == "pairs head") shape = {32, 16, 128, 256, 1, 50, 50, 50, 1, 1, 1000, 3};
-    shape.precision = kernel.find("mxfp8") != std::string::npos;
+    if (kernel.find("mxfp8") != std::string::npos) shape.precision = PRECISION_MXFP8;
     shape.head = kernel == "pairs head";
     shape.rows = !shape.head;
     return shape;
