@@ -3,8 +3,6 @@
 #ifndef MACHINE_PLANTED_RANGES_H
 #define MACHINE_PLANTED_RANGES_H
 extern "C" int planted(int fault);
-/* By a kernel that has been compiled without the code for this kind of tile, or, if that is the end's, without any. */
-extern "C" void planted_missing(unsigned kind);
 /* Which idea the decoder's kernel does without (ablations.cuh). */
 extern "C" int ablation(void);
 #endif

@@ -13,8 +13,6 @@
 
 static int fault; /* 0: none */
 extern "C" int planted(int number) { return number == fault; }
-static std::string without_code;
-extern "C" void planted_missing(unsigned kind) { without_code = "the planted kernel has no code for kind " + std::to_string(kind); }
 
 struct Shape {
     const char *name;
@@ -119,8 +117,7 @@ static std::string seen_at_all(MicroEncoder *encoder, std::string *all) {
 /* "", or what it ran in that it was not to run in. */
 static std::string elsewhere(const MicroEncoder *encoder, const Shape &shape) {
     const std::string kernel = micro_kernel(encoder);
-    if (kernel != shape.kernel) return std::string("it is of ") + shape.kernel + " and ran in " + kernel;
-    return without_code;
+    return kernel == shape.kernel ? "" : std::string("it is of ") + shape.kernel + " and ran in " + kernel;
 }
 
 /* The faults of a shape. only: but for this one, if it is not 0. */
@@ -135,7 +132,6 @@ static void test_shape(const Shape &shape, const std::vector<Fault> &faults, int
         return;
     }
     fault = 0;
-    without_code.clear();
     if (!only) {
         if (!seen_at_all(encoder, &all).empty()) why = all;
         const std::string where = elsewhere(encoder, shape);
