@@ -15035,16 +15035,27 @@ static void mgv__schedule_count_pool_few(const mgv__plan *plan, const mgv__plan_
 static uint32_t mgv__pool_sums_readers(const mgv__plan *plan, const mgv__kernel_op *k) {
     return (plan->regime == MGV__LATENCY ? (uint32_t)MGV__LATENCY_CLUSTER : (uint32_t)MGV__MATH_GROUPS) * k->column_tiles;
 }
+/* With the scales of MXFP8, a byte for 32 numbers. */
+static double mgv__with_scales(const mgv__kernel_op *k, double bytes) { return k->flags & MGV__KERNEL_MX ? bytes * 33 / 32 : bytes; }
+/* So many rows in MXFP8. */
+static double mgv__schedule_mx_bytes(const mgv__plan *plan, uint32_t number, double rows) {
+    const mgv__device_buffer *b = &plan->buffers[MGV__DEVICE_MX + number];
+    return rows * b->columns * b->element_bytes * 33 / 32;
+}
 static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv__plan_op *op, double rows, double tiles) {
     const mgv__kernel_op *k = &op->kernel;
     const mgv__device_buffer *source = &plan->buffers[op->source], *target = &plan->buffers[op->target];
     const double images = rows / plan->tokens, scores = 2.0 * k->heads * mgv__attention_range(plan, k) * rows;
+    double read, written; /* by passes of their own */
     mgv__schedule_bytes b;
     memset(&b, 0, sizeof b);
     if (k->column_tiles == 0) return b;
     if (mgv__plan_of_ranges(plan, k)) rows *= mgv__attention_range(plan, k);
-    b.source = rows * source->columns * source->element_bytes;
-    b.target = rows * target->columns * target->element_bytes;
+    b.source = read = rows * source->columns * source->element_bytes;
+    b.target = written = rows * target->columns * target->element_bytes;
+    if (k->flags & MGV__KERNEL_MX) b.source = mgv__schedule_mx_bytes(plan, mgv__mx_source(k->flags), rows);
+    if (k->flags & MGV__KERNEL_MX_ALONE) b.target = 0;
+    if (k->flags & MGV__KERNEL_MX_OUT) b.target += mgv__schedule_mx_bytes(plan, mgv__mx_target(k->flags), rows);
     if (mgv__plan_is_pool_few(k->kind)) {
         mgv__schedule_count_pool_few(plan, op, rows, images, &b);
     } else if (op->target == MGV__DEVICE_SHARES) {
@@ -15059,16 +15070,17 @@ static mgv__schedule_bytes mgv__schedule_count(const mgv__plan *plan, const mgv_
         if (k->flags & MGV__KERNEL_STATS) b.statistics = rows * k->columns / 8;
         b.passes = 2 * b.target;
     } else if (mgv__is_gemm(k)) {
-        b.weights = 2.0 * k->columns * plan->pack_pitch[op->pack];
+        b.weights = mgv__with_scales(k, 2.0 * k->columns * plan->pack_pitch[op->pack]);
         b.l2 = 2.0 * rows * plan->pack_columns[op->pack] * k->column_tiles *
                (k->kind == MGV__KERNEL_WIDE ? (uint32_t)MGV__LATENCY_CLUSTER : 1);
         b.l2 += 2.0 * tiles * mgv__schedule_shape(plan, k).cluster_columns * plan->pack_pitch[op->pack];
+        b.l2 = mgv__with_scales(k, b.l2);
         if (k->flags & MGV__KERNEL_RESIDUAL) b.residual = 2.0 * rows * target->columns;
-        if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics += rows * k->inner / 8 * k->column_tiles, b.passes += 2 * b.source;
+        if (k->flags & MGV__KERNEL_FOLD_NORM) b.statistics += rows * k->inner / 8 * k->column_tiles, b.passes += 2 * read;
         if (k->flags & MGV__KERNEL_STATS) b.statistics += rows * k->columns / 8;
-        if (k->flags & MGV__KERNEL_TABLE) b.l2 += 4.0 * rows * k->columns, b.passes += 2 * b.target;
-        if (k->flags & MGV__KERNEL_ACTIVATION) b.passes += 2 * b.target;
-        if (k->flags & MGV__KERNEL_RESIDUAL) b.passes += 2 * b.target;
+        if (k->flags & MGV__KERNEL_TABLE) b.l2 += 4.0 * rows * k->columns, b.passes += 2 * written;
+        if (k->flags & MGV__KERNEL_ACTIVATION) b.passes += 2 * written;
+        if (k->flags & MGV__KERNEL_RESIDUAL) b.passes += 2 * written;
     } else if (k->kind == MGV__KERNEL_PROJECT) {
         b.source = 4.0 * images * k->inner;
         b.target = 4.0 * images * k->columns;

@@ -158,6 +158,31 @@ static void test_precisions(void **state) {
     plan_model_free(&asked);
 }
 
+/* Bytes of an operation in one precision more than in another. Rows in MXFP8 have a byte a number and one a block of 32. */
+static int64_t more_bytes(const char *label, int32_t layer, const char *architecture, const char *other) {
+    schedule s[2];
+    int64_t bytes = 0;
+    uint32_t i, k;
+    for (i = 0; i < 2; i++) {
+        get(8, i ? other : architecture, &s[i]);
+        for (k = 0; k < s[i].info.op_count; k++)
+            if (s[i].ops[k].layer == layer && strcmp(s[i].ops[k].label, label) == 0) bytes += (i ? -1 : 1) * (int64_t)s[i].ops[k].l2_bytes;
+    }
+    return bytes;
+}
+static void test_traffic(void **state) {
+    const int64_t stream = 8 * 16 * 768, mlp = 8 * 16 * 3072;
+    (void)state;
+    make(768, 12, 3072);
+    assert_int_equal(more_bytes("fc1", 0, "sm_100a fc1", "sm_100a fc1+fc2"), 2 * mlp - mlp * 33 / 32); /* instead of bf16 */
+    assert_int_equal(more_bytes("attention", 0, "sm_100a qkv", "sm_100a qkv+out"), 2 * stream - stream * 33 / 32);
+    assert_int_equal(more_bytes("out", 0, "sm_100a out+fc1", "sm_100a out"), stream * 33 / 32); /* beside bf16, for a residual */
+    assert_int_equal(more_bytes("fc2", 0, "sm_100a qkv+fc2", "sm_100a fc2"), stream * 33 / 32);
+    assert_int_equal(more_bytes("fc2", LAYERS - 1, "sm_100a qkv+fc2", "sm_100a fc2"), 0); /* which no product reads */
+    assert_int_equal(more_bytes("out", 0, "sm_100a out+qkv", "sm_100a out"), 0);
+    plan_model_free(&asked);
+}
+
 /* Many pictures of 224 px are multiplied by pairs of CTAs in bf16, one is not, and of more tokens than the pooling head by warps has
    registers for none are. */
 static void test_pairs(void **state) {
@@ -183,6 +208,7 @@ static void test_pairs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_narrow), cmocka_unit_test(test_blackwell), cmocka_unit_test(test_precisions),
+                                       cmocka_unit_test(test_traffic),
                                        cmocka_unit_test(test_pairs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
