@@ -105,7 +105,8 @@ static void test_orders(const std::string &part, const MicroShape &single, unsig
 /* Operation by operation, each on what the kernel had: `megavit validate` finds nothing wrong, so that every value is the CPU's or its
    neighbour, and every scale the CPU's or one that the order of sums explains. Neighbours are few: of bf16, 2^-8 to 2^-7 apart, one in 256,
    as sums of K <= 512 terms are off by some 4 sqrt(K) 2^-24 of themselves, and four times that where they cancel; of E4M3, a sixteenth
-   apart or more, one in 1024; of attention in bf16, whose weights fall to neighbours by themselves, one in 16. */
+   apart or more, one in 1024; of attention in bf16, whose weights fall to neighbours by themselves, one in 16; of a pooling head's
+   values, whose row one such weight moves as a whole, half. */
 static void test_operations(const char *name, const MicroShape &shape, uint32_t operations) {
     std::string why;
     MicroEncoder *encoder = micro_open(shape, &why);
@@ -123,7 +124,7 @@ static void test_operations(const char *name, const MicroShape &shape, uint32_t 
                         (shape.precision & PRECISION_OUT && row.label == "attention") ||
                         (shape.precision & PRECISION_FC2 && row.label == "fc1");
         if (row.label == "whole encode" || row.label == "patches" || row.label == "head fc2") continue; /* the last is float32 */
-        const uint64_t most = 2 + row.values / (mx ? 1024 : row.label == "attention" ? 16 : 256);
+        const uint64_t most = 2 + row.values / (mx ? 1024 : row.label == "attention" ? 16 : row.label == "head values" ? 2 : 256);
         if (row.different > most)
             why += row.label + ": " + std::to_string(row.different) + " of " + std::to_string(row.values) + " differ; ";
         values += row.values;
