@@ -21,7 +21,7 @@ case $capability in
 *) echo "first_hour.sh: this card is of compute capability $capability; kernels are for 9.0, 10.0, 10.3, 11.0" >&2; exit 1 ;;
 esac
 architecture=${capability/./}a model=${GPU_MODEL:-build/gpu/model} precisions=auto
-[ "$architecture" = 90a ] || precisions="bf16 mxfp8 mixed out+fc2"
+[ "$architecture" = 90a ] || precisions="bf16 mxfp8 mixed fc1+fc2"
 
 step() { # name, seconds at most, command
     local name=$1 seconds=$2 from=$SECONDS status said
