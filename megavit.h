@@ -7218,17 +7218,6 @@ static const mgv__op *mgv__op_norm(const mgv__program *program, uint32_t i) {
 }
 /* Whether it is one of the products that a precision has in MXFP8. */
 static int mgv__op_takes_mx(const mgv__op *op, mgv_precision precision) { return (op->product & precision) != 0; }
-/* Whether rows that operation i writes are read in MXFP8 before they are written again. */
-static int mgv__op_is_read_as_mx(const mgv__program *program, uint32_t i, mgv_precision precision) {
-    const uint16_t rows = program->ops[i].target;
-    uint32_t k;
-    for (k = i + 1; k < program->op_count; k++) {
-        const mgv__op *op = &program->ops[k], *norm = mgv__op_norm(program, k);
-        if (mgv__op_takes_mx(op, precision) && (norm ? norm->source : op->source) == rows) return 1;
-        if (op->target == rows) return 0;
-    }
-    return 0;
-}
 /* With a precision, rows of a tower are rounded as the GPU whose numbers it stands for rounds them: where an operation writes them they are
    float32, from which norms take their statistics and MXFP8 is rounded; who reads them otherwise has bf16. So is what products of tokens
    read, and their weights, with the norm before them folded in. Rows and weights of the pooling head's products are f16. */
@@ -12410,9 +12399,20 @@ static void mgv__lower_part_of_merger(const mgv__lowering *l, mgv__plan_op *op, 
 static uint32_t mgv__lower_mx(uint32_t buffer) {
     return (uint32_t)(buffer == MGV__DEVICE_STREAM ? MGV__MX_STREAM : buffer == MGV__DEVICE_MLP ? MGV__MX_MLP : MGV__MX_ATTENDED);
 }
+/* Whether rows that operation i writes are read in MXFP8 before they are written again. */
+static int mgv__lower_is_read_as_mx(const mgv__program *program, uint32_t i, mgv_precision precision) {
+    const uint16_t rows = program->ops[i].target;
+    uint32_t k;
+    for (k = i + 1; k < program->op_count; k++) {
+        const mgv__op *op = &program->ops[k], *norm = mgv__op_norm(program, k);
+        if (mgv__op_takes_mx(op, precision) && (norm ? norm->source : op->source) == rows) return 1;
+        if (op->target == rows) return 0;
+    }
+    return 0;
+}
 /* Whether rows that operation i of the model writes are stored in MXFP8: the stream's beside bf16, which residuals are, others alone. */
 static uint32_t mgv__lower_mx_out(const mgv__plan *plan, uint32_t i, uint32_t target) {
-    if (!mgv__op_is_read_as_mx(plan->program, i, plan->precision)) return 0;
+    if (!mgv__lower_is_read_as_mx(plan->program, i, plan->precision)) return 0;
     return MGV__KERNEL_MX_OUT | (target == MGV__DEVICE_STREAM ? 0u : (uint32_t)MGV__KERNEL_MX_ALONE) |
            mgv__lower_mx(target) << MGV__KERNEL_MX_TARGET;
 }
