@@ -71,29 +71,26 @@ for file in implementation declarations static_user main; do cp "$scratch/$file.
 
 # ---- every compiler, dialect and option that takes something away ----
 
-# matrix LABEL C_COMPILER C++_COMPILER OPTIONS: the implementation in five dialects.
+# matrix LABEL C_COMPILER C++_COMPILER OPTIONS [MORE_C MORE_C++]: the implementation in the oldest dialects and the newest C++, and in more.
 matrix() {
-    local label=$1 cc=$2 cxx=$3 options=$4 probe=$scratch/probe
+    local label=$1 cc=$2 cxx=$3 options=$4 more_c=${5:-} more_cxx=${6:-} probe=$scratch/probe
     printf '#include <errno.h>\n#include <math.h>\nint probe(void) { return EINVAL; }\n' >"$probe.c"
     # shellcheck disable=SC2086
     if ! command -v "$cc" >/dev/null || ! "$cc" $options -fsyntax-only "$probe.c" 2>/dev/null; then
-        skip "$label as C99" "no $cc for it"
-        skip "$label as C11" "no $cc for it"
+        for dialect in c99 $more_c; do skip "$label as ${dialect^^}" "no $cc for it"; done
     else
         # shellcheck disable=SC2086
-        for dialect in c99 c11; do
+        for dialect in c99 $more_c; do
             check_beside "$label as ${dialect^^}" "$cc" -std=$dialect $options $common $c_only -Wno-unused-function -fsyntax-only "$scratch/implementation.c"
         done
     fi
     printf '#include <cstdlib>\nint probe() { return EXIT_SUCCESS; }\n' >"$probe.cc"
     # shellcheck disable=SC2086
     if ! command -v "$cxx" >/dev/null || ! "$cxx" $options -fsyntax-only "$probe.cc" 2>/dev/null; then
-        skip "$label as C++11" "no $cxx for it"
-        skip "$label as C++17" "no $cxx for it"
-        skip "$label as C++20" "no $cxx for it"
+        for dialect in c++11 $more_cxx c++20; do skip "$label as ${dialect^^}" "no $cxx for it"; done
     else
         # shellcheck disable=SC2086
-        for dialect in c++11 c++17 c++20; do
+        for dialect in c++11 $more_cxx c++20; do
             check_beside "$label as ${dialect^^}" "$cxx" -std=$dialect $options $common -Wno-unused-function -fsyntax-only "$scratch/implementation.cc"
         done
     fi
@@ -104,7 +101,7 @@ cuda=${CUDA_HOME:-/usr/local/cuda}/include
 [ -e "$cuda/cuda_runtime_api.h" ] || cuda=tests/machine/include
 for pair in gcc:g++ clang:clang++; do
     cc=${pair%:*} cxx=${pair#*:}
-    matrix "$cc" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA"
+    matrix "$cc" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA" c11 c++17
     matrix "$cc -m32" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -m32 -idirafter /usr/include/x86_64-linux-gnu"
     matrix "$cc MEGAVIT_NO_SIMD" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_SIMD"
     matrix "$cc MEGAVIT_NO_THREADS" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_THREADS"
