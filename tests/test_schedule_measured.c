@@ -61,7 +61,8 @@ static void config_of(mgv__config *config, const kind *k) {
     config->activation = MGV__ACT_GELU_TANH;
     config->use_head = !k->out_hidden;
     config->pixels.do_rescale = config->pixels.do_normalize = 1;
-    if (k->family == MGV_FAMILY_SIGLIP2) config->position_side = 16, config->pixels.channels_last = 1;
+    config->position_side = k->family == MGV_FAMILY_SIGLIP2 ? 16 : 0;
+    config->pixels.channels_last = k->family == MGV_FAMILY_SIGLIP2;
     if (!k->out_hidden) return;
     config->merge = config->temporal_patch = 2;
     config->out_hidden = k->out_hidden;

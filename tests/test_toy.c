@@ -229,8 +229,7 @@ static void test_plan(void **state) {
     open_toy(t, "relu");
     for (i = 0; i < COUNT_OF(batches); i++) {
         mgv__plan *plan = mgv__plan_make(&t->model->allocator, MGV_PRECISION_AUTO, &t->model->config, &t->model->program, batches[i],
-                                         batches[i], &result,
-                                         &error);
+                                         batches[i], &result, &error);
         uint32_t norms = 0, relus = 0;
         if (!plan) fail_msg("%s", error.message);
         mgv__plan_schedule(plan, batches[i], 66);
