@@ -193,10 +193,17 @@ static cudaError_t fake_FreeHost(void *memory) {
     return fake_ends_the_capture() ? cudaErrorStreamCaptureUnsupported : fake_release(memory, FAKE_PINNED_MEMORY);
 }
 
-/* The next node of the graph that is being captured; NULL: none is, and things are done at once. */
-static inline fake_node *fake_node_of(int kind) {
+/* How the capture of a stream stands. Callers capture their own: those that the library has made are not captured. */
+static inline enum cudaStreamCaptureStatus fake_capture_of(cudaStream_t stream) {
+    int i;
+    for (i = 0; i < FAKE_STREAMS; i++)
+        if (stream == (cudaStream_t)(void *)&fake.streams[i]) return cudaStreamCaptureStatusNone;
+    return fake.captures_another ? cudaStreamCaptureStatusNone : fake.capture;
+}
+/* The next node of the graph that is being captured from a stream; NULL: none is, and things are done at once. */
+static inline fake_node *fake_node_of(int kind, cudaStream_t stream) {
     fake_node *node;
-    if (fake.capture != cudaStreamCaptureStatusActive || fake.captures_another) return NULL;
+    if (fake_capture_of(stream) != cudaStreamCaptureStatusActive) return NULL;
     assert_true(fake.graph && fake.graph->count < FAKE_NODES);
     node = &fake.graph->nodes[fake.graph->count++];
     memset(node, 0, sizeof *node);
@@ -226,7 +233,7 @@ static cudaError_t fake_MemcpyAsync(void *to, const void *from, size_t bytes, en
     fake_node *node;
     FAKE_CALL("MemcpyAsync");
     if (fake.captures_another && fake_uses_the_default_stream(stream)) return cudaErrorStreamCaptureImplicit;
-    node = fake_node_of(FAKE_COPY);
+    node = fake_node_of(FAKE_COPY, stream);
     if (!node) fake_copy(to, from, bytes, kind);
     else {
         node->to = to;
@@ -249,7 +256,7 @@ static cudaError_t fake_MemsetAsync(void *to, int byte, size_t bytes, cudaStream
     fake_node *node;
     FAKE_CALL("MemsetAsync");
     if (fake.captures_another && fake_uses_the_default_stream(stream)) return cudaErrorStreamCaptureImplicit;
-    node = fake_node_of(FAKE_SET);
+    node = fake_node_of(FAKE_SET, stream);
     if (!node) return fake_set(to, byte, bytes);
     node->to = to;
     node->byte = byte;
@@ -277,7 +284,7 @@ static cudaError_t fake_EventRecordWithFlags(cudaEvent_t event, cudaStream_t str
     assert_int_equal(*(int *)(void *)event, 1);
     if (event == fake.fail_record) return fake.fail_code;
     fake.recorded_on[(int *)(void *)event - fake.events] = stream;
-    assert_int_equal(flags, fake_node_of(FAKE_RECORD) ? cudaEventRecordExternal : cudaEventRecordDefault);
+    assert_int_equal(flags, fake_node_of(FAKE_RECORD, stream) ? cudaEventRecordExternal : cudaEventRecordDefault);
     fake.unwatched = 0;
     return cudaSuccess;
 }
@@ -327,7 +334,7 @@ static cudaError_t fake_StreamIsCapturing(cudaStream_t stream, enum cudaStreamCa
     FAKE_CALL("StreamIsCapturing");
     if (fake.captures_another && fake.capture != cudaStreamCaptureStatusNone && !stream)
         return cudaErrorStreamCaptureImplicit; /* the capture goes on */
-    *status = fake.captures_another ? cudaStreamCaptureStatusNone : fake.capture;
+    *status = fake_capture_of(stream);
     return cudaSuccess;
 }
 static cudaError_t fake_ThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
@@ -412,7 +419,7 @@ static cudaError_t fake_LaunchKernelExC(const cudaLaunchConfig_t *config, const 
     fake.launched_on = config->stream;
     if (++fake.launches == fake.fail_launch) return fake.fail_code;
     fake.unwatched++;
-    node = fake_node_of(FAKE_LAUNCH);
+    node = fake_node_of(FAKE_LAUNCH, config->stream);
     if (node) memcpy(&node->arguments, arguments[0], sizeof node->arguments);
     else if (other) other->kernel(arguments[0]);
     else if (fake.kernel) fake.kernel(arguments[0]);

@@ -628,29 +628,35 @@ static void test_graphs(void **state) {
     assert_int_equal(fake_alive(), 0);
 }
 
-/* Another stream is being captured while an engine is polled, waited for and destroyed: neither is harmed, and the thread's mode is as it
-   was, however a call ends. */
+/* Another stream is being captured while an engine is polled, cancelled, waited for and destroyed: neither is harmed, and the thread's mode
+   is as it was, however a call ends. */
 static void test_captures_of_others(void **state) {
     fixture *f = (fixture *)*state;
     mgv_engine *engine;
     mgv_error error;
     work w;
     uint64_t n;
-    engine = begin(f);
-    make_work(f, &w, 2);
-    fake.held = 1;
-    assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
-    fake.capture = cudaStreamCaptureStatusActive;
-    assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_QUEUED);
-    assert_int_equal(mgv_wait(engine, 1, &error), MGV_ERROR_BUSY);
-    fake.held = 0;
-    assert_int_equal(mgv_wait(engine, 0, &error), MGV_OK);
-    check_pooled(f, 2);
-    assert_int_equal(fake.capture, cudaStreamCaptureStatusActive);
-    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
-    assert_int_equal(fake.capture, cudaStreamCaptureStatusActive);
-    assert_int_equal(fake.mode, cudaStreamCaptureModeGlobal);
-    assert_int_equal(fake_alive(), 0);
+    int cancelled;
+    for (cancelled = 0; cancelled < 2; cancelled++) {
+        engine = begin(f);
+        make_work(f, &w, 2);
+        fake.held = 1;
+        assert_int_equal(mgv_encode(engine, &w.desc, &error), MGV_OK);
+        *fake.abort_word = 0;
+        fake.capture = cudaStreamCaptureStatusActive; /* fake.graph is NULL: nothing may become part of it */
+        if (cancelled) mgv_cancel(engine);
+        assert_int_equal(mgv_poll(engine, &error), MGV_STATUS_QUEUED);
+        assert_int_equal(*fake.abort_word, cancelled ? MGV__WAIT_COUNT : 0);
+        assert_int_equal(mgv_wait(engine, 1, &error), MGV_ERROR_BUSY);
+        fake.held = 0;
+        assert_int_equal(mgv_wait(engine, 0, &error), cancelled ? MGV_ERROR_CANCELLED : MGV_OK);
+        if (!cancelled) check_pooled(f, 2);
+        assert_int_equal(fake.capture, cudaStreamCaptureStatusActive);
+        assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+        assert_int_equal(fake.capture, cudaStreamCaptureStatusActive);
+        assert_int_equal(fake.mode, cudaStreamCaptureModeGlobal);
+        assert_int_equal(fake_alive(), 0);
+    }
     for (n = 1;; n++) { /* every call of an encode and of a poll fails in turn, but those that put the mode back */
         engine = begin(f);
         fake.fail_at = fake.calls + n;
