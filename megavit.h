@@ -1301,7 +1301,9 @@ enum {
     MGV__SM100_SHARED_BYTES = MGV__SHARED_BYTES + MGV__SM100_BARRIER_BYTES + MGV__SM100_KEPT_BYTES,
     MGV__SM100_COPY_REGISTERS = 72,     /* with 56, as kernels of pairs have, the loader spills on some */
     MGV__SM100_MATH_REGISTERS = 216,
-    MGV__SM100_TENSOR_COLUMNS = 512, MGV__SM100_MX_COLUMNS = 192, MGV__SM100_SCALE_COLUMNS = 12 /* of a set: of A's 128 rows, of B's 192 */
+    MGV__SM100_TENSOR_COLUMNS = 512,
+    MGV__SM100_SUM_COLUMNS = 256, MGV__SM100_MX_COLUMNS = 192, /* of a tile's sums at most, and in MXFP8 */
+    MGV__SM100_SCALE_COLUMNS = 12       /* of a set: of A's 128 rows, of B's 192 */
 };
 
 /* The same of the latency regime, for few images: other kernels, on the same buffers and packed weights. */
@@ -11581,6 +11583,10 @@ typedef struct mgv__gemm_shape {
 /* Kernels of a machine that take tiles in the same way. */
 enum { MGV__THROUGHPUT = 0, MGV__LATENCY, MGV__PAIRS /* throughput, where CTAs of a cluster multiply together */, MGV__REGIME_COUNT };
 typedef struct mgv__plan mgv__plan;
+typedef struct mgv__tensor_budget {
+    const mgv_schedule_part *parts;
+    uint32_t count;
+} mgv__tensor_budget;
 typedef struct mgv__regime {
     const char *name;
     uint32_t cluster;          /* CTAs */
@@ -11598,6 +11604,7 @@ typedef struct mgv__regime {
     uint32_t shared_count, role_count;
     double beside;             /* what multiplies beside products, attention and pooling: how many times as long it takes as at the tensor
                                   cores' full rate */
+    const mgv__tensor_budget *tensor; /* of columns of tensor memory, by whether products are in MXFP8; NULL: sums lie in registers */
 } mgv__regime;
 typedef struct mgv__kernel_entry {
     const char *name;
@@ -14051,9 +14058,9 @@ MGV__STATIC_ASSERT((int)MGV__SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES && (int)
 
 static const mgv__regime mgv__sm90_regimes[MGV__REGIME_COUNT] = {
     {"throughput", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm90_choose, NULL,
-     mgv__sm90_product_clocks, mgv__sm90_shared, mgv__sm90_roles, 5, 2, 1},
+     mgv__sm90_product_clocks, mgv__sm90_shared, mgv__sm90_roles, 5, 2, 1, NULL},
     {"latency", MGV__LATENCY_CLUSTER, 0, 1, 1, 64, MGV__LATENCY_COLUMNS, 0, 1, mgv__sm90_latency_choose, mgv__sm90_latency_signallers,
-     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2, 1}};
+     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2, 1, NULL}};
 static const mgv_schedule_part mgv__sm100_shared[] = {{"stages of the ring", MGV__STAGES, MGV__STAGE_BYTES},
                                                       {"chunks on their way out", MGV__MATH_GROUPS * MGV__CHUNKS, MGV__CHUNK_BYTES},
                                                       {"biases, norms", 1, MGV__VECTOR_BYTES + MGV__NORM_BYTES},
@@ -14063,18 +14070,19 @@ static const mgv_schedule_part mgv__sm100_shared[] = {{"stages of the ring", MGV
 MGV__STATIC_ASSERT((int)MGV__SM100_SHARED_BYTES <= (int)MGV__MAX_SHARED_BYTES, shared_memory_of_a_blackwell_cta_fits);
 static const mgv_schedule_part mgv__sm100_roles[] = {{"loader, scheduler, storers", 128, MGV__SM100_COPY_REGISTERS},
                                                      {"math", 128 * MGV__MATH_GROUPS, MGV__SM100_MATH_REGISTERS}};
-static const mgv_schedule_part mgv__sm100_tensor[] = {{"sums of two tiles in bf16", 2, 256}},
+static const mgv_schedule_part mgv__sm100_tensor_bf16[] = {{"sums of two tiles in bf16", 2, MGV__SM100_SUM_COLUMNS}},
                                mgv__sm100_tensor_mx[] = {{"sums of two tiles in MXFP8", 2, MGV__SM100_MX_COLUMNS},
                                                          {"sets of scales", 2, MGV__SM100_SCALE_COLUMNS}};
+static const mgv__tensor_budget mgv__sm100_tensor[] = {{mgv__sm100_tensor_bf16, 1}, {mgv__sm100_tensor_mx, 2}};
 /* Without a kernel of the latency regime: its clusters are 0. Beside products: attention's and the pooling head's are of 64 rows, at half
    the rate; the pooling head's by warps, in pairs, are taken to have a quarter, what a multiprocessor of an A100 does in a clock. */
 static const mgv__regime mgv__sm100_regimes[MGV__REGIME_COUNT] = {
     {"throughput", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm100_choose, NULL,
-     mgv__sm100_product_clocks, mgv__sm100_shared, mgv__sm100_roles, 5, 2, 2},
+     mgv__sm100_product_clocks, mgv__sm100_shared, mgv__sm100_roles, 5, 2, 2, mgv__sm100_tensor},
     {"latency", MGV__LATENCY_CLUSTER, 0, 1, 1, 64, MGV__LATENCY_COLUMNS, 0, 1, mgv__sm90_latency_choose, mgv__sm90_latency_signallers,
-     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2, 1},
+     mgv__sm90_latency_product_clocks, mgv__sm90_latency_shared, mgv__sm90_latency_roles, 5, 2, 1, NULL},
     {"pairs", MGV__CLUSTER, MGV__GEMM_ROWS, MGV__CLUSTER, MGV__MATH_GROUPS, 0, 0, 1, 0, mgv__sm100_choose_pairs, NULL,
-     mgv__sm100_pair_clocks, mgv__sm100_shared, mgv__sm90_roles, 5, 2, 4}};
+     mgv__sm100_pair_clocks, mgv__sm100_shared, mgv__sm90_roles, 5, 2, 4, mgv__sm100_tensor}};
 static const mgv__kernel_entry mgv__sm100_kernels[] = {{"megavit_encode_sm_100a", MGV__THROUGHPUT, MGV__KINDS_ALL, 0},
                                                        {"megavit_encode_pairs_sm_100a", MGV__PAIRS, MGV__KINDS_PAIRS, 0}};
 /* B200 and B300 by data sheets and others' benchmarks, Thor by its data sheet. Never measured. */
@@ -15424,10 +15432,10 @@ static void mgv__schedule_budgets(const mgv__plan *plan, mgv_schedule_info *info
     info->shared_count = regime->shared_count;
     info->roles = regime->roles;
     info->role_count = regime->role_count;
-    if (regime->product_clocks == mgv__sm100_product_clocks) {
-        const int mx = (plan->precision & MGV_PRECISION_MXFP8) != 0;
-        info->tensor = mx ? mgv__sm100_tensor_mx : mgv__sm100_tensor;
-        info->tensor_count = mx ? 2 : 1;
+    if (regime->tensor) {
+        const mgv__tensor_budget *tensor = &regime->tensor[(plan->precision & MGV_PRECISION_MXFP8) != 0];
+        info->tensor = tensor->parts;
+        info->tensor_count = tensor->count;
         info->tensor_limit = MGV__SM100_TENSOR_COLUMNS;
         info->gap_clocks = MGV__SM100_GAP_CLOCKS;
         info->beside_share = MGV__SM100_BESIDE;

@@ -139,6 +139,35 @@ static void plans_of_machines(void **state) {
                     "the kernel for Blackwell runs towers of SigLIP, CLIP and DINOv2 alone");
 }
 
+/* Columns of tensor memory, of single CTAs and of pairs, which have the same: sums of two tiles of 256 columns in bf16, of 192 in MXFP8
+   beside two sets of scales, of three atoms of four columns. Hopper has none. */
+static void plan_of_tensor_memory(void **state) {
+    static const char *const of_bf16 = "\n  sums of two tiles in bf16       2 x    256 =      512\n"
+                                       "  together                                          512 of 512 ",
+                      *const of_mx = "\n  sums of two tiles in MXFP8      2 x    192 =      384\n"
+                                     "  sets of scales                  2 x     12 =       24\n"
+                                     "  together                                          408 of 512 ";
+    static const struct {
+        const char *model, *batch, *precision, *regime;
+    } cases[] = {{MODEL, "8", "bf16", "throughput regime: "},
+                 {MODEL, "8", "mixed", "throughput regime: "},
+                 {"examples/model", "592", "bf16", "pairs regime: "},
+                 {"examples/model", "592", "mxfp8", "pairs regime: "}};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(run("plan", "--model", cases[i].model, "--batch", cases[i].batch, "--arch", "sm_100a", "--precision",
+                             cases[i].precision), 0);
+        assert_said(cases[i].regime);
+        assert_said("\ncolumns of tensor memory\n");
+        assert_said(i % 2 ? of_mx : of_bf16);
+        assert_null(strstr(said_out, i % 2 ? of_bf16 : of_mx));
+        assert_said("There are two accumulators: ");
+    }
+    assert_int_equal(run("plan", "--model", "examples/model", "--batch", "592", "--arch", "sm_90a"), 0);
+    assert_null(strstr(said_out, "tensor memory"));
+}
+
 /* The table of clusters: what its numbers must be by the tile's sides, (rows + columns / CTAs) of 128 bytes and a CTA's own scales. */
 static void plan_of_clusters(void **state) {
     static const int sizes[] = {1, 2, 4, 16}, of_blackwell[] = {148, 148, 132, 112};
@@ -200,6 +229,7 @@ static void plan_says_flops_of_the_model(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plan_of_texts), cmocka_unit_test(plans_of_texts_that_cannot_be),
                                        cmocka_unit_test(plan_of_a_million), cmocka_unit_test(plan_of_clusters),
+                                       cmocka_unit_test(plan_of_tensor_memory),
                                        cmocka_unit_test(plans_of_machines), cmocka_unit_test(plan_says_flops_of_the_model)};
     return cmocka_run_group_tests_name("plans of texts and of Blackwell", tests, set_up_model, tear_down_model);
 }

@@ -226,8 +226,8 @@ const cli_command cli_plan = {
     "alike are printed once, with the cost of all of them. Weights count as stored, activations as float32, each read and written\n"
     "once by every operation.\n\n"
     "Then the schedule of the GPU kernel, where it runs this model: tiles, waves and clusters of every operation over all layers, budgets\n"
-    "of shared memory and registers, bytes from L2 and memory as the kernel moves them and as separate passes would (unfused), and the\n"
-    "time that each should take by a simple model, which is printed below it. Needs no GPU.\n\n"
+    "of shared memory, registers and, of Blackwell, tensor memory, bytes from L2 and memory as the kernel moves them and as separate\n"
+    "passes would (unfused), and the time that each should take by a simple model, which is printed below it. Needs no GPU.\n\n"
     "With --sessions or --position: how the GPU appends ids to sessions of a language model, what each step reads, and ids a second;\n"
     "options of pictures are refused there. Of the weights only their shapes are read.\n",
     run};

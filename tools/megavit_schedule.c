@@ -188,7 +188,7 @@ int cli_print_schedule(const mgv_model *model, const char *name, const mgv_sched
                    "pairs are taken where they gain a twelfth.\n", info.singles_us, info.pairs_us);
         else if (info.tensor_count)
             printf("There are no products of pairs for this model: their pooling head takes up to 208 tokens, or more than 256.\n");
-        if (info.tensor_count || info.pairs_us > 0) print_clusters(ops, &info, precision != NULL); /* of Blackwell */
+        if (info.tensor_count) print_clusters(ops, &info, precision != NULL);
     }
     free(ops);
     return result == MGV_OK ? CLI_DONE : cli_fail_library(name, result, &error);

@@ -35,6 +35,7 @@ DEVICE uint32_t pair_tiles(const TensorMath &self) { return self.parities >> PAI
 template <int COLUMNS, bool MX, bool PAIR> DEVICE uint32_t whole_sums(const TensorMath &self, uint32_t next = 0) {
     constexpr uint32_t second = MX ? SCALE_COLUMN + 2 * SCALE_SET_COLUMNS : COLUMNS;
     static_assert(second + COLUMNS <= TENSOR_COLUMNS, "the sums of two tiles fit");
+    static_assert(COLUMNS <= (MX ? MGV__SM100_MX_COLUMNS : MGV__SM100_SUM_COLUMNS), "as megavit plan has them");
     const uint32_t place = PAIR ? pair_tiles(self) % 2 : self.parities >> SUMS_PLACE & 1;
     return self.own - self.group * TENSOR_GROUP_COLUMNS + (place ^ next ? second : 0);
 }
