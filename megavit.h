@@ -7209,10 +7209,10 @@ static uint32_t mgv__op_part_row(const mgv__op *op, uint32_t part) {
 }
 
 /* Which buffers an operation reads. */
-/* The norm before operation i, where that reads nothing else; NULL: there is none. */
+/* The norm before operation i, where that reads nothing else and finds the rows as they were before the norm; NULL: there is none. */
 static const mgv__op *mgv__op_norm_before(const mgv__program *program, uint32_t i) {
     const mgv__op *op = &program->ops[i], *before = i ? op - 1 : op;
-    return before->kind == MGV__OP_NORM && before->target == op->source ? before : NULL;
+    return before->kind == MGV__OP_NORM && before->target == op->source && before->source != before->target ? before : NULL;
 }
 /* The same of a layer. */
 static const mgv__op *mgv__op_norm(const mgv__program *program, uint32_t i) {
