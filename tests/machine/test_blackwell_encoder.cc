@@ -105,8 +105,9 @@ static void test_orders(const std::string &part, const MicroShape &single, unsig
 /* Operation by operation, each on what the kernel had: `megavit validate` finds nothing wrong, so that every value is the CPU's or its
    neighbour, and every scale the CPU's or one that the order of sums explains. Neighbours are few: of bf16, 2^-8 to 2^-7 apart, one in 256,
    as sums of K <= 512 terms are off by some 4 sqrt(K) 2^-24 of themselves, and four times that where they cancel; of E4M3, a sixteenth
-   apart or more, one in 1024; of attention in bf16, whose weights fall to neighbours by themselves, one in 16; of a pooling head's
-   values, whose row one such weight moves as a whole, half. */
+   apart or more, one in 1024; of attention in bf16, whose weights fall to neighbours by themselves, one in 16. A pooling head's weights
+   are bf16, too, and its scores, of another order of sums, are off by some 2^-22: of 400 tokens' weights in two heads one falls to its
+   neighbour in one run of twenty (here that of token 275 in the second head, 0.18% of the sum), and moves that head's values. */
 static void test_operations(const char *name, const MicroShape &shape, uint32_t operations) {
     std::string why;
     MicroEncoder *encoder = micro_open(shape, &why);
@@ -124,7 +125,9 @@ static void test_operations(const char *name, const MicroShape &shape, uint32_t 
                         (shape.precision & PRECISION_OUT && row.label == "attention") ||
                         (shape.precision & PRECISION_FC2 && row.label == "fc1");
         if (row.label == "whole encode" || row.label == "patches" || row.label == "head fc2") continue; /* the last is float32 */
-        const uint64_t most = 2 + row.values / (mx ? 1024 : row.label == "attention" ? 16 : row.label == "head values" ? 2 : 256);
+        const uint32_t side = shape.image_size / shape.patch;
+        const bool many_weights = row.label == "head values" && side * side >= 100;
+        const uint64_t most = 2 + (many_weights ? shape.head_dim : row.values / (mx ? 1024 : row.label == "attention" ? 16 : 256));
         if (row.different > most)
             why += row.label + ": " + std::to_string(row.different) + " of " + std::to_string(row.values) + " differ; ";
         values += row.values;
