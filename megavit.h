@@ -10036,7 +10036,7 @@ static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns
    the stream is rounded as it is, before the norm, whose gamma and beta are in weights and bias: with W the weights times gamma, centred,
    since sum_k w_k (x_k - mean) = sum_k (w_k - mean of w) x_k, and Q what rounding makes,
        y = rstd (Q(x) . Q(W) - mean(x) sum_k Q(W)_k) + bias.
-   In bf16 and f16 a row of weights is rounded so that its sum vanishes (mgv__pack_centred). */
+   In bf16 and f16 a row of weights is rounded so that its sum vanishes (mgv__pack_centred), where a kernel takes rows of that width. */
 
 /* What queries are multiplied by before they are rounded, and attention's other columns are not: of column `column` that op writes. */
 static double mgv__cpu_query_factor(const mgv__cpu_job *job, uint32_t column) {
@@ -10098,6 +10098,9 @@ static void mgv__cpu_round_patch_weights(const mgv__pixels_config *pixels, uint3
     }
 }
 
+static int mgv__cpu_packs_centred(const mgv__cpu_job *job) {
+    return job->norm && job->rounding != MGV__ROUND_MX && job->op->inner <= MGV__KERNEL_MAX_WIDTH;
+}
 /* Weights [k, k + depth) of a column with the norm folded in, in bf16 or f16. */
 static void mgv__cpu_centred_weights(const mgv__cpu_job *job, const mgv__tensor *weight, uint32_t column, double factor, size_t k,
                                      uint32_t depth, float *row) {
@@ -10123,7 +10126,7 @@ static void mgv__cpu_rounded_pack(const mgv__cpu_job *job, const mgv__cpu_linear
         for (in_panel = 0; in_panel < count; in_panel++) {
             const uint32_t at = j + in_panel;
             float *row = rounded->rows + (size_t)in_panel * depth, sum = 0;
-            if (job->norm && job->rounding != MGV__ROUND_MX) {
+            if (mgv__cpu_packs_centred(job)) {
                 mgv__cpu_centred_weights(job, weight, column + at, mgv__cpu_weight_factor(job, first + at), k, depth, row);
                 continue;
             }
