@@ -74,7 +74,7 @@ DECODE_LIBS := $(if $(strip $(DECODE_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(D
 # The index of megavit search alone, for what tests and times it, with what it calls.
 INDEX_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_index megavit_index_scan megavit_write megavit_messages) $(WHOLE)
 
-.PHONY: help lib kernels test-gpu test test-real test-asan test-msan test-tsan library-tests coverage test-clang test-header test-machine test-machine-encoder assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install uninstall clean
+.PHONY: help lib kernels test-gpu test test-real test-asan test-msan test-tsan library-tests coverage test-clang test-header test-machine test-machine-encoder machine-programs assemble fuzz fuzzers fuzz-smoke bench-cpu bench-gpu bench-pixels examples demo dist install uninstall clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -165,7 +165,7 @@ $(BUILD)/examples/%: examples/%.cc
 
 # ---- tests: every tests/test_*.c is one program, every tests/test_*.sh one script; both speak TAP ----
 
-test: $(TESTS) $(BUILD)/megavit $(EXAMPLES:$(BUILD)/%=$(BUILD)/tests/%) $(if $(EXAMPLES),$(LIBRARY))
+test: machine-programs $(TESTS) $(BUILD)/megavit $(EXAMPLES:$(BUILD)/%=$(BUILD)/tests/%) $(if $(EXAMPLES),$(LIBRARY))
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(TEST_SCRIPTS) $(TESTS)
 
 $(BUILD)/tests/%: tests/%.c
@@ -390,6 +390,12 @@ endif
 $(BUILD)/machine/%.blackwell.fatbin: tests/machine/%.cu tests/machine/blackwell.h tests/machine/pairs.h kernels/ptx.cuh kernels/sm_100a/blackwell.cuh
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 -gencode=arch=compute_100a,code=sm_100a -gencode=arch=compute_103a,code=sm_103a --fatbin $< -o $@
+
+# What scripts run of it, compiled beside the tests in C where it can be: what fails to compile fails in its script.
+MACHINE_PROGRAMS := $(if $(and $(filter x86_64,$(shell uname -m)),$(shell command -v $(CLANG)++)),$(sort $(shell sed -n \
+  's|.*/machine/run" \([a-z_]*\).*|\1|p' /dev/null $(wildcard $(filter tests/test_machine%,$(TEST_SCRIPTS))))))
+machine-programs:
+	@$(if $(MACHINE_PROGRAMS),mkdir -p $(BUILD)/machine && $(MAKE) --no-print-directory -s -k $(MACHINE_PROGRAMS:%=$(BUILD)/machine/%) >$(BUILD)/machine/programs.log 2>&1 || :)
 
 # The real kernel with its own host code.
 test-machine-encoder: $(BUILD)/machine/test_encoder
