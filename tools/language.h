@@ -67,7 +67,7 @@ typedef struct language_text {
 } language_text;
 /* id NULL: no more will come. What is new begins at the number of bytes that there were before. 0, or the exit code after saying why. */
 int language_text_add(const language *l, language_text *text, const uint32_t *id);
-/* Shows a part of a text; on a terminal, control characters do nothing. */
-void language_show(const char *text, size_t bytes);
+/* Shows a text from byte `shown` on; on a terminal, control characters do nothing. */
+void language_show(const language_text *text, size_t shown);
 
 #endif

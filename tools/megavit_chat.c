@@ -141,7 +141,7 @@ static int answer(chat *c, language_text *text) {
         if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
         if (language_is_stop(&c->l, id)) break;
         status = language_text_add(&c->l, text, &id);
-        language_show(text->text + shown, text->bytes - shown);
+        language_show(text, shown);
         mgv_session_get_info(c->l.session, &info);
         ended = info.position == info.capacity;
         if (!ended && !status) result = mgv_session_step(c->l.session, id, &error);
@@ -149,7 +149,7 @@ static int answer(chat *c, language_text *text) {
     }
     shown = text->bytes;
     if (!status) status = language_text_add(&c->l, text, NULL);
-    if (text->text) language_show(text->text + shown, text->bytes - shown);
+    language_show(text, shown);
     printf("%s\n", interrupted ? " ..." : "");
     fflush(stdout);
     if (ended) cli_fail(0, NULL, "the session is full: /reset begins anew, --context N makes it larger");

@@ -97,7 +97,7 @@ static int take_id(const generate_options *options, language *l, generation *g, 
     g->ids[g->count++] = id;
     g->stopped = !options->ignore_eos && language_is_stop(l, id);
     if (!g->stopped && l->tokenizer) status = language_text_add(l, &g->text, &id);
-    if (!status && options->format == FORMAT_TEXT) language_show(g->text.text + shown, g->text.bytes - shown);
+    if (!status && options->format == FORMAT_TEXT) language_show(&g->text, shown);
     return status;
 }
 
@@ -150,7 +150,7 @@ static int finish_text(const generate_options *options, language *l, generation 
     const size_t shown = g->text.bytes;
     const int status = l->tokenizer ? language_text_add(l, &g->text, NULL) : 0;
     if (options->format != FORMAT_TEXT || status) return status;
-    language_show(g->text.text + shown, g->text.bytes - shown);
+    language_show(&g->text, shown);
     putchar('\n');
     return 0;
 }

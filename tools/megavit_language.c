@@ -259,10 +259,10 @@ int language_text_add(const language *l, language_text *text, const uint32_t *id
     }
 }
 
-void language_show(const char *text, size_t bytes) {
+void language_show(const language_text *text, size_t shown) {
     const int terminal = isatty(STDOUT_FILENO);
-    for (size_t i = 0; i < bytes; i++) {
-        const unsigned char c = (unsigned char)text[i];
+    for (size_t i = shown; i < text->bytes; i++) {
+        const unsigned char c = (unsigned char)text->text[i];
         if (!terminal || (c >= ' ' && c != 0x7F) || c == '\n' || c == '\t') putchar(c);
     }
     fflush(stdout);
