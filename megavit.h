@@ -184,8 +184,8 @@
        for Blackwell (sm_100a, sm_103a, sm_110a), with products of single multiprocessors and of pairs, that no card has run, only a model
        of the machine: MGV_BACKEND_CUDA takes them, AUTO does not.
        mgv_engine_desc.precision: all or some of the layers' products in MXFP8, by these kernels, or on the CPU, which rounds all that the
-       kernel rounds (but in SigLIP's pooling head), also in bf16, and says what it costs: layers' rows are the same but for what the order
-       of sums moves.
+       kernel rounds (but in SigLIP's pooling head), also in bf16, for every tower, and says what it costs: layers' rows are the same but
+       for what the order of sums moves.
 
    FINDING YOUR WAY
        The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
@@ -830,8 +830,8 @@ typedef struct mgv_engine_desc {
     uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does
                                     not give all of them, as texts' rows; CUDA refuses them */
     mgv_precision precision;     /* MXFP8: on the CPU, and by the kernel for Blackwell, which has run on a model of the machine only:
-                                    MGV_BACKEND_AUTO takes the CPU, and CUDA refuses where the card is no Blackwell. All but
-                                    MGV_PRECISION_AUTO is for models whose layers have LayerNorms and no gates */
+                                    MGV_BACKEND_AUTO takes the CPU, and CUDA refuses where the card is no Blackwell; for towers
+                                    whose layers have LayerNorms and no gates. BF16: for all towers, on the CPU, too */
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -7214,15 +7214,12 @@ static const mgv__op *mgv__op_norm_before(const mgv__program *program, uint32_t 
     const mgv__op *op = &program->ops[i], *before = i ? op - 1 : op;
     return before->kind == MGV__OP_NORM && before->target == op->source && before->source != before->target ? before : NULL;
 }
-/* The same of a layer. */
-static const mgv__op *mgv__op_norm(const mgv__program *program, uint32_t i) {
-    return program->ops[i].layer >= 0 ? mgv__op_norm_before(program, i) : NULL;
-}
 /* Whether it is one of the products that a precision has in MXFP8. */
 static int mgv__op_takes_mx(const mgv__op *op, mgv_precision precision) { return (op->product & precision) != 0; }
 /* With a precision, rows of a tower are rounded as the GPU whose numbers it stands for rounds them: where an operation writes them they are
    float32, from which norms take their statistics and MXFP8 is rounded; who reads them otherwise has bf16. So is what products of tokens
-   read, and their weights, with the norm before them folded in. Rows and weights of the pooling head's products are f16. */
+   read, and their weights, with the norm before them folded in; mergers' norms are not. Rows and weights of the pooling head's products
+   are f16. */
 typedef int32_t mgv__rounding;
 enum { MGV__ROUND_NOT = 0, MGV__ROUND_BF16, MGV__ROUND_F16, MGV__ROUND_MX };
 /* Whether operation i is the pooling head's, but for rows that no kernel takes. */
@@ -7237,9 +7234,9 @@ static mgv__rounding mgv__op_rounding(const mgv__program *program, uint32_t i, m
     if (mgv__op_takes_mx(op, precision)) return MGV__ROUND_MX;
     if (op->rows == MGV__ROWS_IMAGES)
         return op->kind != MGV__OP_NORM && mgv__op_is_of_head(program, i) ? (mgv__rounding)MGV__ROUND_F16 : (mgv__rounding)MGV__ROUND_NOT;
-    if (op->kind == MGV__OP_ATTENTION || op->kind == MGV__OP_NORM) return MGV__ROUND_BF16;
-    if (op->kind != MGV__OP_LINEAR || op->gated || op->fold != 1 || op->by_row) return MGV__ROUND_NOT;
-    return MGV__ROUND_BF16;
+    return op->kind == MGV__OP_LINEAR || op->kind == MGV__OP_ROTARY || op->kind == MGV__OP_ATTENTION || op->kind == MGV__OP_NORM
+               ? (mgv__rounding)MGV__ROUND_BF16
+               : (mgv__rounding)MGV__ROUND_NOT;
 }
 static void mgv__round_rows(mgv__rounding rounding, float *x, size_t n) {
     size_t i;
@@ -7247,15 +7244,14 @@ static void mgv__round_rows(mgv__rounding rounding, float *x, size_t n) {
     for (i = 0; i < n && rounding == MGV__ROUND_BF16; i++) x[i] = mgv__float_of_bf16(mgv__bf16_round(x[i]));
     for (i = 0; i < n && rounding == MGV__ROUND_F16; i++) x[i] = mgv__float_of_f16(mgv__f16_round(x[i]));
 }
-/* The first product of a layer that is known in no precision; op_count: all are. */
-static uint32_t mgv__op_without_precision(const mgv__program *program) {
+/* Whether the layers have LayerNorms and no gates, as what multiplies MXFP8 has them. */
+static int mgv__program_takes_mx(const mgv__program *program) {
     uint32_t i;
     for (i = 0; i < program->op_count; i++) {
-        const mgv__op *op = &program->ops[i], *norm = mgv__op_norm(program, i);
-        if (op->kind != MGV__OP_LINEAR || op->layer < 0) continue;
-        if (!op->product || op->gated || op->by_row || (norm && norm->rms)) break;
+        const mgv__op *op = &program->ops[i];
+        if (op->layer >= 0 && (op->gated || (op->kind == MGV__OP_NORM && op->rms))) return 0;
     }
-    return i;
+    return 1;
 }
 
 /* Softmax is exp(x) = 2^(x log2 e). The kernels take powers of two of scores as they are: what scores are multiplied by is in the weights,
@@ -9970,11 +9966,11 @@ typedef struct mgv__cpu_linear_scratch {
     float *weights;               /* MEGAVIT_SGEMM: [MGV__CPU_COLUMNS][inner] */
 } mgv__cpu_linear_scratch;
 
-/* Of the columns that a task has at hand, with a norm folded in: */
+/* Of the columns that a task has at hand, those of what gates behind those of the gate, with a norm folded in: */
 typedef struct mgv__cpu_rounded {
     float rows[MGV__CPU_MAX_PANEL * MGV__CPU_DEPTH]; /* weights on their way into a panel */
     float gamma[MGV__CPU_DEPTH], beta[MGV__CPU_DEPTH];
-    float mean[MGV__CPU_COLUMNS];  /* of gamma times weights */
+    float mean[MGV__CPU_COLUMNS];  /* of gamma times weights; 0 with an RMSNorm */
     float shift[MGV__CPU_COLUMNS]; /* beta's share of the bias */
     float sum[MGV__CPU_COLUMNS];   /* of the weights as they are rounded */
 } mgv__cpu_rounded;
@@ -10038,12 +10034,18 @@ static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns
        y = rstd (Q(x) . Q(W) - mean(x) sum_k Q(W)_k) + bias.
    In bf16 and f16 a row of weights is rounded so that its sum vanishes (mgv__pack_centred), where a kernel takes rows of that width. */
 
+/* The operation behind the job's, which reads what that writes; NULL: there is none of that kind. */
+static const mgv__op *mgv__cpu_next(const mgv__cpu_job *job, const mgv__op *op, mgv__op_kind kind) {
+    const mgv__program *program = job->run->program;
+    const mgv__op *next = op + 1;
+    return next < program->ops + program->op_count && next->kind == kind && next->source == op->target ? next : NULL;
+}
 /* What queries are multiplied by before they are rounded, and attention's other columns are not: of column `column` that op writes. */
 static double mgv__cpu_query_factor(const mgv__cpu_job *job, uint32_t column) {
-    const mgv__program *program = job->run->program;
-    const mgv__op *op = job->op, *next = op + 1;
-    if (next == program->ops + program->op_count || next->kind != MGV__OP_ATTENTION || next->source != op->target) return 0;
-    return column < op->columns / 3 ? mgv__query_scale(next->scale, next->head_dim) : 1;
+    const mgv__op *rotary = mgv__cpu_next(job, job->op, MGV__OP_ROTARY);
+    const mgv__op *attention = mgv__cpu_next(job, rotary ? rotary : job->op, MGV__OP_ATTENTION);
+    if (!attention) return 0;
+    return column < job->op->columns / 3 ? mgv__query_scale(attention->scale, attention->head_dim) : 1;
 }
 /* What a row of weights is multiplied by before it is rounded: as when weights are packed for a GPU. */
 static double mgv__cpu_weight_factor(const mgv__cpu_job *job, uint32_t column) {
@@ -10057,32 +10059,36 @@ static double mgv__cpu_weight_factor(const mgv__cpu_job *job, uint32_t column) {
     return factor != 0 ? factor : 1;
 }
 
-/* Weights [k, k + depth) of one column. Loads gamma where the column is the first of some. */
-static void mgv__cpu_rounded_load(const mgv__cpu_job *job, mgv__cpu_rounded *rounded, const mgv__tensor *weight, uint32_t column, size_t k,
-                                  uint32_t depth, int first, float *to) {
-    job->kernels->convert(weight->dtype, mgv__cpu_at(weight, column * (size_t)job->op->inner + k), to, depth);
-    if (first && job->norm) {
+/* Columns of a product: `count` rows of a tensor from `row` on; `target`: the first of the target's; `at`: where it stands among those at
+   hand. */
+typedef struct mgv__cpu_weights {
+    const mgv__tensor *tensor;
+    uint32_t row, count, target, at;
+} mgv__cpu_weights;
+
+/* Weights [k, k + depth) of column `j` of them. Loads gamma with the first. */
+static void mgv__cpu_rounded_load(const mgv__cpu_job *job, mgv__cpu_rounded *rounded, const mgv__cpu_weights *w, uint32_t j, size_t k,
+                                  uint32_t depth, float *to) {
+    job->kernels->convert(w->tensor->dtype, mgv__cpu_at(w->tensor, (w->row + j) * (size_t)job->op->inner + k), to, depth);
+    if (j == 0 && job->norm) {
         mgv__cpu_load(job, job->norm->weight[0], k, rounded->gamma, depth);
         mgv__cpu_load(job, job->norm->bias[0], k, rounded->beta, depth);
     }
 }
 
 /* Means and shifts of the columns, whose sums begin at zero. */
-static void mgv__cpu_rounded_begin(const mgv__cpu_job *job, mgv__cpu_rounded *rounded, const mgv__tensor *weight, uint32_t column,
-                                   uint32_t columns) {
+static void mgv__cpu_rounded_begin(const mgv__cpu_job *job, mgv__cpu_rounded *rounded, const mgv__cpu_weights *w) {
     const uint32_t inner = job->op->inner;
     uint32_t j, k, i;
-    memset(rounded->mean, 0, sizeof rounded->mean);
-    memset(rounded->shift, 0, sizeof rounded->shift);
-    memset(rounded->sum, 0, sizeof rounded->sum);
-    for (k = 0; k < inner && job->norm; k += MGV__CPU_DEPTH) {
+    for (j = w->at; j < w->at + w->count; j++) rounded->mean[j] = rounded->shift[j] = rounded->sum[j] = 0;
+    for (k = 0; k < inner && job->norm && !job->norm->rms; k += MGV__CPU_DEPTH) {
         const uint32_t depth = mgv__cpu_min(inner - k, MGV__CPU_DEPTH);
-        for (j = 0; j < columns; j++) {
+        for (j = 0; j < w->count; j++) {
             double shift = 0;
-            mgv__cpu_rounded_load(job, rounded, weight, column + j, k, depth, j == 0, rounded->rows);
+            mgv__cpu_rounded_load(job, rounded, w, j, k, depth, rounded->rows);
             for (i = 0; i < depth; i++) shift += (double)rounded->rows[i] * (double)rounded->beta[i];
-            rounded->mean[j] += mgv__mx_mean(rounded->rows, rounded->gamma, depth, inner);
-            rounded->shift[j] += (float)shift;
+            rounded->mean[w->at + j] += mgv__mx_mean(rounded->rows, rounded->gamma, depth, inner);
+            rounded->shift[w->at + j] += (float)shift;
         }
     }
 }
@@ -10099,7 +10105,7 @@ static void mgv__cpu_round_patch_weights(const mgv__pixels_config *pixels, uint3
 }
 
 static int mgv__cpu_packs_centred(const mgv__cpu_job *job) {
-    return job->norm && job->rounding != MGV__ROUND_MX && job->op->inner <= MGV__KERNEL_MAX_WIDTH;
+    return job->norm && !job->norm->rms && job->rounding != MGV__ROUND_MX && job->op->inner <= MGV__KERNEL_MAX_WIDTH;
 }
 /* Weights [k, k + depth) of a column with the norm folded in, in bf16 or f16. */
 static void mgv__cpu_centred_weights(const mgv__cpu_job *job, const mgv__tensor *weight, uint32_t column, double factor, size_t k,
@@ -10114,64 +10120,64 @@ static void mgv__cpu_centred_weights(const mgv__cpu_job *job, const mgv__tensor 
     for (i = 0; i < depth; i++) row[i] = mgv__value16(rounded[k + i], half);
 }
 
-/* Packs one pass of some columns, `first` the first of the target's. */
-static void mgv__cpu_rounded_pack(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__tensor *weight,
-                                  uint32_t column, uint32_t columns, uint32_t first, size_t k, uint32_t depth) {
+/* Packs one pass of some columns. */
+static void mgv__cpu_rounded_pack(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__cpu_weights *w, size_t k,
+                                  uint32_t depth) {
     const uint32_t panel = job->kernels->panel;
     const int patches = mgv__cpu_reads_pixels(job);
     mgv__cpu_rounded *rounded = scratch->rounded;
     uint32_t j, i, in_panel;
-    for (j = 0; j < columns; j += panel) {
-        const uint32_t count = mgv__cpu_min(columns - j, panel);
+    for (j = 0; j < w->count; j += panel) {
+        const uint32_t count = mgv__cpu_min(w->count - j, panel);
         for (in_panel = 0; in_panel < count; in_panel++) {
-            const uint32_t at = j + in_panel;
+            const uint32_t column = j + in_panel;
+            const double factor = mgv__cpu_weight_factor(job, w->target + column);
             float *row = rounded->rows + (size_t)in_panel * depth, sum = 0;
             if (mgv__cpu_packs_centred(job)) {
-                mgv__cpu_centred_weights(job, weight, column + at, mgv__cpu_weight_factor(job, first + at), k, depth, row);
+                mgv__cpu_centred_weights(job, w->tensor, w->row + column, factor, k, depth, row);
                 continue;
             }
-            mgv__cpu_rounded_load(job, rounded, weight, column + at, k, depth, at == 0, row);
-            mgv__mx_weights(row, job->norm ? rounded->gamma : NULL, rounded->mean[at], (float)mgv__cpu_weight_factor(job, first + at),
-                            depth);
+            mgv__cpu_rounded_load(job, rounded, w, column, k, depth, row);
+            mgv__mx_weights(row, job->norm ? rounded->gamma : NULL, rounded->mean[w->at + column], (float)factor, depth);
             if (patches) mgv__cpu_round_patch_weights(job->run->pixels, job->op->inner, k, depth, row);
             else mgv__round_rows(job->rounding, row, depth);
             for (i = 0; i < depth; i++) sum += row[i];
-            rounded->sum[at] += sum;
+            rounded->sum[w->at + column] += sum;
         }
         job->kernels->pack(MGV_DTYPE_F32, rounded->rows, depth, count, depth, scratch->packed + (size_t)j * depth);
     }
 }
 
-/* As mgv__cpu_product; first: the first of the target's columns. Pixels are not rounded, as bytes are not. */
+/* As mgv__cpu_product. Pixels are not rounded, as bytes are not. */
 static void mgv__cpu_product_rounded(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
-                                     const mgv__tensor *weight, uint32_t column, uint32_t columns, uint32_t first, const float *source,
-                                     size_t source_stride, uint32_t rows) {
+                                     const mgv__cpu_weights *w, const float *source, size_t source_stride, uint32_t rows) {
     static const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
     const mgv__cpu_kernels *kernels = job->kernels;
     const mgv__rounding of_rows = mgv__cpu_reads_pixels(job) ? (mgv__rounding)MGV__ROUND_NOT : job->rounding;
     const size_t inner = job->op->inner;
-    const uint32_t panel = kernels->panel, padded = mgv__cpu_round_up(columns, panel);
+    const uint32_t panel = kernels->panel, padded = mgv__cpu_round_up(w->count, panel);
     uint32_t i, j, row;
     size_t k;
     for (k = 0; k < inner && !turns->left; k += MGV__CPU_DEPTH) {
         const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
-        if (mgv__cpu_turn(turns, (uint64_t)columns * (k ? depth : depth + inner) * MGV__CPU_MOVE)) {
-            if (k == 0) mgv__cpu_rounded_begin(job, scratch->rounded, weight, column, columns);
-            mgv__cpu_rounded_pack(job, scratch, weight, column, columns, first, k, depth);
+        if (mgv__cpu_turn(turns, (uint64_t)w->count * (k ? depth : depth + inner) * MGV__CPU_MOVE)) {
+            if (k == 0) mgv__cpu_rounded_begin(job, scratch->rounded, w);
+            mgv__cpu_rounded_pack(job, scratch, w, k, depth);
         }
         for (i = 0; i < rows; i += kernels->tile_rows) {
             const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows);
             if (!mgv__cpu_turn(turns, (uint64_t)kernels->tile_rows * depth * (padded + MGV__CPU_MOVE))) continue;
             mgv__cpu_copy_rows(job, source + i * source_stride + k, source_stride, tile_rows, depth, scratch->block);
             for (row = 0; row < tile_rows; row++) mgv__round_rows(of_rows, scratch->block + (size_t)row * MGV__CPU_STRIDE, depth);
-            for (j = 0; j < columns; j += panel)
+            for (j = 0; j < w->count; j += panel)
                 kernels->tile(tile_rows, depth, scratch->block, scratch->packed + (size_t)j * depth,
-                              scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + j, MGV__CPU_COLUMN_STRIDE, k != 0, &nothing);
+                              scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE + w->at + j, MGV__CPU_COLUMN_STRIDE, k != 0, &nothing);
         }
     }
 }
 
-/* Mean and reciprocal standard deviation of row `row` of those that a norm reads, from what was written before it was rounded. */
+/* Mean and reciprocal standard deviation of row `row` of those that a norm reads, from what was written before it was rounded; an RMSNorm
+   takes no mean off. */
 static void mgv__cpu_row_statistics(const mgv__cpu_job *job, const mgv__op *norm, const float *x, uint32_t row, float *mean, float *rstd) {
     const uint32_t inner = norm->inner;
     double sum = 0, squares = 0;
@@ -10181,21 +10187,24 @@ static void mgv__cpu_row_statistics(const mgv__cpu_job *job, const mgv__op *norm
         *rstd = job->run->statistics[2 * (size_t)row + 1];
         return;
     }
-    for (k = 0; k < inner; k++) sum += (double)x[k] / inner;
+    for (k = 0; k < inner && !norm->rms; k++) sum += (double)x[k] / inner;
     for (k = 0; k < inner; k++) squares += ((double)x[k] - sum) * ((double)x[k] - sum);
     *mean = (float)sum;
     *rstd = (float)(1 / sqrt(squares / inner + (double)norm->epsilon));
 }
 
-/* What a row's sums are without the factors of the weights, and normalised. */
+/* What a row's sums are without the factors of the weights, and normalised. padded: the columns with those that fill their last panel,
+   behind which those of what gates are. */
 static void mgv__cpu_rounded_finish(const mgv__cpu_job *job, const mgv__cpu_rounded *rounded, const float *source, uint32_t row,
-                                    uint32_t first, uint32_t columns, float *x) {
+                                    uint32_t first, uint32_t columns, uint32_t padded, float *x) {
     float mean = 0, rstd = 1;
-    uint32_t k;
+    uint32_t k, at;
     if (job->norm) mgv__cpu_row_statistics(job, job->norm, source, row, &mean, &rstd);
-    for (k = 0; k < columns; k++) x[k] = rstd * (x[k] - mean * rounded->sum[k]) / (float)mgv__cpu_weight_factor(job, first + k);
+    for (at = 0; at <= (job->op->gated ? padded : 0); at += padded)
+        for (k = at; k < at + columns; k++)
+            x[k] = rstd * (x[k] - mean * rounded->sum[k]) / (float)mgv__cpu_weight_factor(job, first + k - at);
 }
-/* What attention reads is rounded where it is written. */
+/* What attention reads is rounded where it is written, behind turns. */
 static void mgv__cpu_round_keys(const mgv__cpu_job *job, uint32_t first, uint32_t columns, float *x) {
     uint32_t k;
     for (k = 0; k < columns; k++) {
@@ -10357,12 +10366,13 @@ static void mgv__cpu_linear_finish(const mgv__cpu_job *job, const mgv__cpu_linea
     }
     if (op->channel_scale != MGV__NO_TENSOR) mgv__cpu_load(job, op->channel_scale, at, scratch->scales, columns);
     if (job->norm) kernels->add(scratch->bias, scratch->bias, scratch->rounded->shift, columns);
+    if (job->norm && op->gated) kernels->add(scratch->bias + padded, scratch->bias + padded, scratch->rounded->shift + padded, columns);
     for (i = begin; i < end; i++) {
         float *x = scratch->sums + (size_t)i * MGV__CPU_COLUMN_STRIDE;
         float *target = job->run->buffers[op->target] + (first_row + i) * target_stride + at;
         if (i + 2 < end) mgv__cpu_fetch_floats(target + 2 * target_stride, columns);
         if (job->rounding)
-            mgv__cpu_rounded_finish(job, scratch->rounded, mgv__cpu_source_row(job, first_row + i), first_row + i, at, columns, x);
+            mgv__cpu_rounded_finish(job, scratch->rounded, mgv__cpu_source_row(job, first_row + i), first_row + i, at, columns, padded, x);
         kernels->activate(op->activation, x, scratch->bias, padded);
         if (op->gated) {
             kernels->activate(MGV__ACT_NONE, x + padded, scratch->bias + padded, padded);
@@ -10370,7 +10380,7 @@ static void mgv__cpu_linear_finish(const mgv__cpu_job *job, const mgv__cpu_linea
         }
         if (op->channel_scale != MGV__NO_TENSOR) kernels->multiply(x, x, scratch->scales, columns);
         if (op->table != MGV__NO_TENSOR) mgv__cpu_add_table(job, first_row + i, at, columns, x);
-        if (job->rounding) mgv__cpu_round_keys(job, at, columns, x);
+        if (job->rounding && !mgv__cpu_next(job, op, MGV__OP_ROTARY)) mgv__cpu_round_keys(job, at, columns, x);
         if (op->add != MGV__NONE) {
             const float *add = job->run->buffers[op->add] + (first_row + i) * (size_t)buffers[op->add].columns + at;
             if (job->rounding) {
@@ -10395,14 +10405,16 @@ static void mgv__cpu_linear_columns(const mgv__cpu_job *job, mgv__cpu_turns *tur
     const uint32_t padded = mgv__cpu_round_up(c->count, job->kernels->panel), products = op->gated ? 2 : 1;
     uint32_t product, row;
     if (mgv__cpu_pass(turns, products * mgv__cpu_product_units(job, c->count, rows) + (rows + FINISH_ROWS - 1) / FINISH_ROWS)) return;
-    if (job->rounding)
-        mgv__cpu_product_rounded(job, turns, scratch, &job->run->tensors[op->weight[c->part]],
-                                 mgv__op_part_row(op, c->part) + c->column, c->count, c->part_column + c->column, source,
-                                 source_stride, rows);
-    for (product = 0; product < products && !job->rounding; product++) {
-        const uint32_t part = product ? 1 : c->part;
-        mgv__cpu_product_of(op)(job, turns, scratch, &job->run->tensors[op->weight[part]], mgv__op_part_row(op, part) + c->column, c->count,
-                                source, source_stride, rows, scratch->sums + product * padded);
+    for (product = 0; product < products; product++) {
+        const uint32_t part = product ? 1 : c->part, first = mgv__op_part_row(op, part) + c->column;
+        const mgv__tensor *weight = &job->run->tensors[op->weight[part]];
+        if (job->rounding) {
+            const mgv__cpu_weights w = {weight, first, c->count, c->part_column + c->column, product * padded};
+            mgv__cpu_product_rounded(job, turns, scratch, &w, source, source_stride, rows);
+        } else {
+            mgv__cpu_product_of(op)(job, turns, scratch, weight, first, c->count, source, source_stride, rows,
+                                    scratch->sums + product * padded);
+        }
     }
     for (row = 0; row < rows; row += FINISH_ROWS) {
         const uint32_t end = mgv__cpu_min(row + FINISH_ROWS, rows);
@@ -10503,7 +10515,7 @@ static void mgv__cpu_norm_task(void *context, uint32_t index) {
         const float *from = job->run->buffers[op->source] + i * n;
         float *to = job->run->buffers[op->target] + i * n;
         if (!mgv__cpu_turn(turns, (uint64_t)n * MGV__CPU_MOVE)) continue;
-        if (job->rounding && !op->rms) mgv__cpu_norm_rounded(job, from, i, weight, bias, to);
+        if (job->rounding) mgv__cpu_norm_rounded(job, from, i, weight, bias, to);
         else job->kernels->norm(to, from, weight, op->rms ? NULL : bias, n, op->epsilon, op->rms);
     }
 }
@@ -10534,6 +10546,7 @@ static void mgv__cpu_rotary_task(void *context, uint32_t index) {
         if (!mgv__cpu_turn(turns, work)) continue;
         for (j = 0; j < half; j++) mgv__rotary_turn(rotary, position, j, &sine[j], &cosine[j]);
         for (head = 0; head < heads; head++) job->kernels->rotate(row + (size_t)head * op->head_dim, cosine, sine, half);
+        if (job->rounding) mgv__cpu_round_keys(job, 0, op->columns, row);
     }
 }
 
@@ -11154,7 +11167,8 @@ static void mgv__cpu_begin(mgv__cpu_job *job, const mgv__cpu_run *run, const mgv
     if (run->precision != MGV_PRECISION_AUTO) {
         i = (uint32_t)(op - run->program->ops);
         job->rounding = mgv__op_rounding(run->program, i, run->precision);
-        if (job->rounding != MGV__ROUND_NOT && op->kind != MGV__OP_NORM) job->norm = mgv__op_norm_before(run->program, i);
+        if (job->rounding != MGV__ROUND_NOT && op->kind != MGV__OP_NORM && op->rows != MGV__ROWS_MERGED)
+            job->norm = mgv__op_norm_before(run->program, i);
     }
     job->rows = mgv__geometry_rows(run->geometry, op->rows);
     elements = (uint64_t)job->rows * op->columns;
@@ -12414,7 +12428,7 @@ static int mgv__lower_is_read_as_mx(const mgv__program *program, uint32_t i, mgv
     const uint16_t rows = program->ops[i].target;
     uint32_t k;
     for (k = i + 1; k < program->op_count; k++) {
-        const mgv__op *op = &program->ops[k], *norm = mgv__op_norm(program, k);
+        const mgv__op *op = &program->ops[k], *norm = mgv__op_norm_before(program, k);
         if (mgv__op_takes_mx(op, precision) && (norm ? norm->source : op->source) == rows) return 1;
         if (op->target == rows) return 0;
     }
@@ -16634,9 +16648,12 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
     if (!mgv_precision_name(desc->precision))
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "precision %i is neither MGV_PRECISION_AUTO nor BF16 nor products in MXFP8, added up",
                          (int64_t)desc->precision);
-    if (desc->precision && (model->config.language || mgv__op_without_precision(&model->program) < model->program.op_count))
+    if (desc->precision && model->config.language)
+        return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "precision %q is for towers, and this is a language model: bf16 on a GPU, float32 "
+                         "on the CPU", mgv_precision_name(desc->precision));
+    if (desc->precision & MGV_PRECISION_MXFP8 && !mgv__program_takes_mx(&model->program))
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "precision %q is for towers whose layers have LayerNorms and no gates: not for this "
-                         "one", mgv_precision_name(desc->precision));
+                         "one, which may be had in bf16", mgv_precision_name(desc->precision));
     result = mgv__parallel_check(&desc->parallel, error);
     if (result != MGV_OK) return result;
     if (!desc->parallel.run) {
@@ -16771,7 +16788,7 @@ static int mgv__job_collect(mgv_engine *engine) {
         target = output->data + engine->written[job->output] * buffer->columns;
         memcpy(target, engine->buffers[engine->output_buffer[job->output]] + job->row * buffer->columns,
                (size_t)rows * buffer->columns * sizeof(float));
-        if (output->kind == MGV_OUTPUT_LAYER && engine->desc.precision)
+        if (engine->desc.precision && (output->kind == MGV_OUTPUT_LAYER || buffer->rows == MGV__ROWS_MERGED)) /* a GPU copies bf16 */
             mgv__round_rows(MGV__ROUND_BF16, target, (size_t)rows * buffer->columns);
         if (mgv__job_check_rows(target, rows, buffer->columns, job->output, job->image, job->row, of_one, &job->error) != MGV_OK)
             job->status = MGV_STATUS_FAILED;
