@@ -72,8 +72,14 @@ static void unpack(const uint8_t *from, Format format, float *to) { /* 16 bytes 
             for (int i = 0; i < 256; i++) table[i] = e4m3_to_float((uint8_t)i);
         ready = true;
         for (int i = 0; i < 16; i++) to[i] = table[from[i]];
+    } else if (format == Format::bf16) {
+        uint16_t half[8];
+        uint32_t bits[8];
+        memcpy(half, from, sizeof half);
+        for (int i = 0; i < 8; i++) bits[i] = (uint32_t)half[i] << 16;
+        memcpy(to, bits, sizeof bits);
     } else {
-        for (int i = 0; i < 8; i++) to[i] = value_of((uint16_t)(from[2 * i] | from[2 * i + 1] << 8), format);
+        for (int i = 0; i < 8; i++) to[i] = f16_to_float((uint16_t)(from[2 * i] | from[2 * i + 1] << 8));
     }
 }
 
