@@ -572,7 +572,7 @@ void op_bulk_wait(uint32_t pending, bool read) {
     if (read) return; /* the groups stay until their writes are waited for, or done */
     for (size_t i = 0; i < due; i++) {
         delete t->groups.front();
-        t->groups.pop_front();
+        t->groups.erase(t->groups.begin());
     }
 }
 

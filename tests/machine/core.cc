@@ -16,14 +16,19 @@ namespace machine {
 
 /* ---- fibers ---- */
 
-extern "C" void machine_switch(void **save, void *load);
-__asm__(".text\n.globl machine_switch\n.type machine_switch,@function\nmachine_switch:\n"
-        "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
-        "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
-        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
-        ".size machine_switch,.-machine_switch\n");
+/* Leaves one stack for another, which goes on where it was left, mostly at the same place: a jump, as a return's target would be foretold
+   by the calls of the stack that was left. The compiler saves the registers that it needs behind it. */
+static inline __attribute__((always_inline)) void switch_stacks(void **save, void *load) {
+    __asm__ volatile("lea -128(%%rsp),%%rsp\n lea 1f(%%rip),%%rcx\n push %%rcx\n push %%rbp\n"
+                     "mov %%rsp,(%%rdi)\n mov %%rsi,%%rsp\n"
+                     "pop %%rbp\n pop %%rcx\n jmp *%%rcx\n"
+                     "1: lea 128(%%rsp),%%rsp"
+                     : "+D"(save), "+S"(load)::"rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0",
+                       "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
+                       "xmm15", "memory", "cc");
+}
 
-constexpr size_t STACK_BYTES = 32 * 1024;
+constexpr size_t STACK_BYTES = 32 * 1024 + 11 * 64; /* the tops of all lie in other lines of the cache */
 static char *stacks;
 static size_t stacks_count;
 
@@ -36,19 +41,57 @@ static void thread_main(void) {
     __builtin_unreachable();
 }
 
-static void switch_to_scheduler(void) {
-    Thread *t = self;
-    machine_switch(&t->stack_pointer, world->scheduler_stack);
+/* The lanes of a warp whose turn is still to come, from lane `first` on, and those of them that are not looked forward to yet. */
+static struct {
+    Warp *warp;
+    uint32_t first, left, soon;
+} turn;
+
+/* Of a lane whose turn comes soon: what it will need first lies in no near cache, as a rule. */
+static inline void prefetch_lane(uint32_t lane) {
+    const char *thread = (const char *)turn.warp->lane[lane], *stack = (const char *)turn.warp->stack_pointer[lane];
+    for (unsigned i = 0; i < HOT_LINES; i++) __builtin_prefetch(thread + i * 64);
+    for (unsigned i = 0; i < 8; i++) __builtin_prefetch(stack + i * 64);
+}
+
+static inline uint32_t take_lane(uint32_t *left) {
+    const uint32_t lane = (turn.first + (uint32_t)__builtin_ctz(*left)) % 32;
+    *left &= *left - 1;
+    return lane;
+}
+
+/* The lane whose turn it is now, if there is one. */
+static inline Thread *next_lane(void) {
+    while (turn.left && !world->stopping) {
+        const uint32_t lane = take_lane(&turn.left);
+        if (!(turn.warp->ready >> lane & 1)) continue;
+        world->result.steps++;
+        if (turn.soon) prefetch_lane(take_lane(&turn.soon));
+        return turn.warp->lane[lane];
+    }
+    return nullptr;
+}
+
+/* To the next lane of the warp, or behind the last one to the scheduler. */
+static __attribute__((noinline)) void switch_away(void) {
+    Thread *const t = self;
+    void **const mine = &t->warp->stack_pointer[t->lane];
+    if (Thread *next = next_lane()) {
+        self = next;
+        switch_stacks(mine, turn.warp->stack_pointer[next->lane]);
+    } else {
+        switch_stacks(mine, world->scheduler_stack);
+    }
     self = t;
 }
 
 static void prepare_stack(Thread *t, size_t index) {
-    char *top = stacks + (index + 1) * STACK_BYTES - index % 61 * 256; /* no two neighbours in the same lines of the cache */
+    char *top = stacks + (index + 1) * STACK_BYTES;
     void **sp = (void **)(top - 64);
     *--sp = nullptr;                /* where thread_main would return to; keeps its frame aligned */
     *--sp = (void *)thread_main;
-    for (int i = 0; i < 6; i++) *--sp = nullptr;
-    t->stack_pointer = sp;
+    *--sp = nullptr;                /* its frame pointer: nobody called it */
+    t->warp->stack_pointer[t->lane] = sp;
 }
 
 /* ---- random numbers ---- */
@@ -102,7 +145,7 @@ void block(const char *waits_for, const void *on) {
     t->state = State::blocked;
     t->warp->ready &= ~(1u << t->lane);
     if (world->stopping) stop_launch();
-    switch_to_scheduler();
+    switch_away();
     t->waits_for = nullptr;
     t->waits_on = nullptr;
 }
@@ -118,13 +161,13 @@ void block_polling(void) {
     t->warp->polling |= 1u << t->lane;
     list_add(world->polling, t->warp, &Warp::polling_position);
     if (world->stopping) stop_launch();
-    switch_to_scheduler();
+    switch_away();
 }
 
 void yield(void) {
     if (world->stopping) stop_launch();
     self->warp->priority = (uint32_t)random_number() >> 8; /* below those that have something to do */
-    switch_to_scheduler();
+    switch_away();
 }
 
 void stop_launch(void) {
@@ -132,7 +175,7 @@ void stop_launch(void) {
     if (!self) return;
     self->warp->ready &= ~(1u << self->lane);
     self->state = State::done;
-    for (;;) switch_to_scheduler();
+    for (;;) switch_away();
 }
 
 void add_action(Action *action) {
@@ -185,24 +228,20 @@ static void thread_exit(void) {
     }
     Cluster &cluster = *cta->cluster;
     if (cluster.arrived && cluster.arrived == cluster.alive) complete_cluster_phase(cluster);
-    for (;;) switch_to_scheduler();
-}
-
-static void run_thread(Thread *t) {
-    self = t;
-    machine_switch(&world->scheduler_stack, t->stack_pointer);
-    self = nullptr;
+    for (;;) switch_away();
 }
 
 /* Each lane that is ready goes on until it waits or yields. */
 static void run_warp(Warp *warp) {
-    const uint32_t first = random_below(32);
-    uint64_t lanes = (uint64_t)warp->ready << 32 | warp->ready;
-    for (lanes = lanes >> first & 0xffffffffu; lanes && !world->stopping; lanes &= lanes - 1) {
-        const uint32_t lane = (first + (uint32_t)__builtin_ctzll(lanes)) % 32;
-        if (!(warp->ready >> lane & 1)) continue;
-        world->result.steps++;
-        run_thread(warp->lane[lane]);
+    turn.warp = warp;
+    turn.first = random_below(32);
+    turn.left = (uint32_t)(((uint64_t)warp->ready << 32 | warp->ready) >> turn.first);
+    turn.soon = turn.left;
+    for (unsigned i = 0; i < 3 && turn.soon; i++) prefetch_lane(take_lane(&turn.soon));
+    if (Thread *t = next_lane()) {
+        self = t;
+        switch_stacks(&world->scheduler_stack, warp->stack_pointer[t->lane]);
+        self = nullptr;
     }
     if (!warp->ready) list_remove(world->ready, warp, &Warp::ready_position);
 }
@@ -425,6 +464,12 @@ static void choose_lanes(Warp *warp) {
     warp->alive = warp->running;
 }
 
+/* The same place for the threads of all launches. */
+static Thread *thread_memory(void) {
+    static Thread *const threads = (Thread *)address_space(nullptr, MAX_CTAS * 1024 * sizeof(Thread), true);
+    return threads;
+}
+
 static void build(const Launch &l) {
     const uint32_t warps = l.block / 32;
     world->capacity = l.grid * l.block + l.grid * (9 * warps + MOST_COPIES); /* a warp's matrix products, its st.async to eight mbarriers; copies */
@@ -444,6 +489,7 @@ static void build(const Launch &l) {
         cta->alive = l.block;
         cta->registers_free = 0; /* the pool is what the launch gave the CTA */
         cta->group.resize((warps + 3) / 4);
+        cta->thread = thread_memory() + n * l.block;
         for (uint32_t w = 0; w < warps; w++) {
             Warp *warp = new Warp();
             warp->of = cta;
@@ -454,14 +500,13 @@ static void build(const Launch &l) {
             cta->group[w / 4].threads += (uint32_t)__builtin_popcount(warp->running);
             cta->warp.push_back(warp);
             for (uint32_t i = 0; i < 32; i++) {
-                Thread *t = new Thread();
+                Thread *t = new (cta->thread + w * 32 + i) Thread();
                 t->lane = (uint16_t)i;
                 t->number = w * 32 + i;
                 t->warp = warp;
                 t->of = cta;
                 t->cta = n;
                 warp->lane[i] = t;
-                cta->thread.push_back(t);
                 if (!(warp->running >> i & 1)) {
                     t->state = State::done;
                     continue;
@@ -496,10 +541,11 @@ static Lanes lanes_of_launch(void) {
 static void tear_down(void) {
     for (Action *action : world->actions) delete action;
     for (auto &cta : world->cta) {
-        for (Thread *t : cta->thread) {
-            for (BulkGroup *g : t->groups) delete g;
-            delete t->open_group;
-            delete t;
+        for (uint32_t i = 0; i < world->launch.block; i++) {
+            Thread &t = cta->thread[i];
+            for (BulkGroup *g : t.groups) delete g;
+            delete t.open_group;
+            t.~Thread();
         }
         for (Warp *w : cta->warp) delete w;
     }
@@ -809,12 +855,13 @@ uint32_t op_shared_address(const void *pointer) {
 
 Cta *cta_of_address(uint32_t address) {
     const uint32_t rank = address >> RANK_SHIFT, offset = address & ((1u << RANK_SHIFT) - 1);
-    const Cluster &cluster = *self->of->cluster;
+    Cta *const own = self->of;
+    const Cluster &cluster = *own->cluster;
     if (rank >= cluster.size || offset < SHARED_RESERVED || offset >= SHARED_RESERVED + world->launch.dynamic_shared) {
         report("out-of-bounds:address", "0x%08x is no shared address of this cluster", address);
         stop_launch();
     }
-    return world->cta[cluster.first + rank].get();
+    return rank == own->rank ? own : world->cta[cluster.first + rank].get();
 }
 
 static uint32_t offset_in_window(uint32_t address) { return address & ((1u << RANK_SHIFT) - 1); }
@@ -912,8 +959,10 @@ void op_mbarrier_init(uint32_t address, uint32_t count) {
     cta->mbarrier_at[offset / 8] = &m;
     m.expected = m.pending = count;
     m.number = (unsigned)cta->mbarrier.size();
-    m.init_event = new_event(self->component, self->now, self->pc, self->cta, Op::mbarrier_init, EVENT_BARRIER);
-    barrier_word(shared_offset(cta->number, offset), m.init_event);
+    m.init_component = self->component;
+    m.init_clock = self->now;
+    barrier_word(shared_offset(cta->number, offset),
+                 new_event(self->component, self->now, self->pc, self->cta, Op::mbarrier_init, EVENT_BARRIER));
 }
 
 /* Until it is initialised again it goes on as before: PTX does not say what others find there, who in a kernel that gives up still wait. */
@@ -933,7 +982,7 @@ void op_fence_mbarrier_init(void) {
     MACHINE_AT(__builtin_return_address(0));
     record(Did::fence_mbarrier_init);
     for (auto &entry : self->of->mbarrier)
-        if (world->events[entry.second.init_event].component == self->component) entry.second.fenced = true;
+        if (entry.second.init_component == self->component) entry.second.fenced = true;
     self->fenced_inits = self->now++;
 }
 
@@ -945,9 +994,9 @@ Mbarrier *find_mbarrier(uint32_t address, bool by_async, const Observer &who) {
         report("mbarrier:initialised", "there is no initialised mbarrier at %s", describe(shared_offset(cta->number, offset)).c_str());
         stop_launch();
     }
-    const Event &e = world->events[m->init_event];
-    const bool seen = e.component == who.component || who.seen.at(e.component) >= e.clock;
-    const bool fenced = m->fenced || std::max(e.component == who.component ? who.own_shared : 0, who.shared.at(e.component)) >= e.clock;
+    const uint32_t by = m->init_component;
+    const bool seen = by == who.component || who.seen.at(by) >= m->init_clock;
+    const bool fenced = m->fenced || std::max(by == who.component ? who.own_shared : 0, who.shared.at(by)) >= m->init_clock;
     if (!seen)
         report("mbarrier:order", "the mbarrier at %s is used without being ordered after its initialisation",
                describe(shared_offset(cta->number, offset)).c_str());
@@ -995,18 +1044,19 @@ static void note_arrival(Mbarrier &m) {
 static void check_lanes(Mbarrier &m, uint32_t address) {
     auto found = std::find_if(m.lanes.begin(), m.lanes.end(), [](const LanesArrived &l) { return l.warp == self->warp && l.pc == self->pc; });
     if (found == m.lanes.end()) {
-        m.lanes.push_back({self->warp, self->pc, {}, {}});
+        m.lanes.push_back({self->warp, self->pc, 0, {}, {}});
         found = m.lanes.end() - 1;
     }
     const uint32_t time = found->times[self->lane]++;
     uint64_t &phase = found->phase[time % 64];
-    bool first = true;
-    for (unsigned lane = 0; lane < 32; lane++)
-        if (lane != self->lane && found->times[lane] > time) first = false;
-    if (first) phase = m.phases;
-    else if (phase != m.phases)
+    const bool first = found->most == time; /* of all lanes */
+    if (first) {
+        found->most++;
+        phase = m.phases;
+    } else if (phase != m.phases) {
         report("mbarrier:lanes", "lanes of one instruction arrive at %s in different phases: together they are more than the first of them expects",
                describe(address).c_str());
+    }
 }
 
 /* count 0: expects bytes and does not arrive. in_cluster: an instruction for .shared::cluster. releases_cluster: its release reaches the

@@ -145,6 +145,28 @@ struct Event {
     Op op;
     uint8_t flags;
 };
+/* The events of a launch, by number: memory of huge pages that all launches share, as they are many and are looked at in no order. */
+void *address_space(void *at, size_t bytes, bool huge);
+class EventList {
+public:
+    EventList() {
+        if (!first) first = (Event *)address_space(nullptr, (size_t)MOST * sizeof(Event), true);
+        count = 2;
+    }
+    const Event &operator[](uint32_t number) const { return first[number]; }
+    uint32_t add(const Event &event) {
+        if (count == MOST) full();
+        first[count] = event;
+        return count++;
+    }
+
+private:
+    static constexpr uint32_t MOST = 1u << 30;
+    [[noreturn]] static void full(void);
+    static Event *first;
+    uint32_t count;
+};
+
 struct Cell { /* of 2, 16, 128 or 1024 bytes: of larger pieces while what has happened to them happened to the whole of them */
     uint32_t write; /* event, 0: never written; SPLIT: look at the eight smaller ones */
     uint32_t read;  /* 0: none since the write; event; or READ_SET | set */
@@ -206,43 +228,44 @@ struct BulkGroup {
     std::vector<std::pair<uint32_t, uint32_t>> read_parts, write_parts; /* component, clock: joined by the waits */
 };
 
-struct Thread : Observer {
-    void *stack_pointer = nullptr;
-    State state = State::ready;
-    uint16_t lane = 0;
-    uint32_t number = 0; /* threadIdx.x */
+/* What nearly every operation needs comes first. */
+constexpr unsigned HOT_LINES = 4; /* of the cache */
+struct alignas(64) Thread : Observer {
     Warp *warp = nullptr;
     Cta *of = nullptr;
+    State state = State::ready;
+    Op op = Op::load;    /* of the last machine operation */
+    Op last_event_op = Op::load;
+    bool any_yes = false; /* what its last barrier of the CTA brought */
+    uint16_t lane = 0;
     uint32_t pc = 0;     /* of the last machine operation */
-    Op op = Op::load;    /* likewise */
-    Poll poll;
-    uint64_t failed_at = ~0ull; /* progress at its last failed wait, */
-    bool suspended = false;     /* which could suspend it */
+    uint32_t last_event = 0, last_event_pc = 0, last_event_clock = 0;
+    uint32_t number = 0; /* threadIdx.x */
+    uint32_t posted = 0; /* a digest of the warp's instructions that it has run without waiting for the others: the same for all */
+    uintptr_t registers_begin = 0, registers_end = 0;
+    void *argument = nullptr; /* of the collective it waits in */
+    uintptr_t acquired = 0;   /* the flag that it has read since it last met the others */
     const char *waits_for = nullptr;
     const void *waits_on = nullptr; /* what wakes it; see wake */
-    std::string detail;
-    uint32_t last_event = 0, last_event_pc = 0, last_event_clock = 0;
-    Op last_event_op = Op::load;
-    void *argument = nullptr; /* of the collective it waits in */
     uint32_t stands_for = 1;  /* threads: lane 0 comes to barriers also for the lanes of its warp that do not run */
-    uintptr_t acquired = 0;   /* the flag that it has read since it last met the others */
+    bool suspended = false;     /* its last failed wait could suspend it */
+    bool granted = false; /* setmaxnreg's answer */
+    bool polls = false;      /* Options::record: it has looked in vain since the last step */
+    uint64_t failed_at = ~0ull; /* progress at its last failed wait */
+    Poll poll;
+    std::string detail;
     std::map<uintptr_t, Released> at_fence; /* what flags stand for that it has read, and its next fence acquires */
     uint32_t fenced_inits = 0; /* its clock at its fence for mbarriers */
-    uint32_t posted = 0;      /* a digest of the warp's instructions that it has run without waiting for the others: the same for all */
     /* wgmma */
-    std::vector<Registers> registers;
-    uintptr_t registers_begin = 0, registers_end = 0;
     bool fence_needed = true;
-    uint64_t products = 0, completed_products = 0; /* issued; waited for */
     uint32_t commits = 0;
+    std::vector<Registers> registers;
+    uint64_t products = 0, completed_products = 0; /* issued; waited for */
     uint64_t committed[8];    /* products issued up to each of the last commits, at index commits % 8 */
     uint64_t matrix_stores = 0;
-    std::deque<BulkGroup *> groups; /* committed, oldest first */
+    std::vector<BulkGroup *> groups; /* committed, oldest first */
     BulkGroup *open_group = nullptr;
-    bool granted = false; /* setmaxnreg's answer */
-    bool any_yes = false; /* what its last barrier of the CTA brought */
     std::vector<Step> steps; /* Options::record */
-    bool polls = false;      /* Options::record: it has looked in vain since the last step */
     uint32_t senders = 1;    /* Options::replay: of the st.async that it does */
     uint32_t cluster_phase = 0;
 };
@@ -261,6 +284,7 @@ struct Warp {
     Cta *of = nullptr;
     uint32_t number = 0;
     Thread *lane[32];
+    void *stack_pointer[32]; /* of each lane */
     uint32_t ready = 0, polling = 0, alive = 0;
     uint32_t running = 0xffffffffu; /* protocol mode may leave lanes out; lane 0 always runs */
     uint32_t needed = 1;            /* lanes that have done something that others wait for */
@@ -302,7 +326,7 @@ struct Arrivals { /* of one thread at one mbarrier */
 /* Of one instruction, at one mbarrier, by the lanes of a warp: how often each has arrived, and in which phases the last times were. */
 struct LanesArrived {
     const struct Warp *warp;
-    uint32_t pc;
+    uint32_t pc, most; /* times of a lane */
     uint32_t times[32];
     uint64_t phase[64];
 };
@@ -312,7 +336,7 @@ struct Mbarrier {
     int64_t bytes = 0;
     uint64_t phase = 0; /* completed phases, */
     uint64_t phases = 0; /* also before it was initialised again */
-    uint32_t init_event = 0;
+    uint32_t init_component = 0, init_clock = 0; /* who initialised it, and when */
     bool fenced = false;
     bool invalid = false; /* until it is initialised again */
     Released current, completed;
@@ -341,7 +365,7 @@ struct TensorMemory; /* tcgen05.cc */
 struct Cta {
     uint32_t number = 0, rank = 0;
     Cluster *cluster = nullptr;
-    std::vector<Thread *> thread;
+    Thread *thread = nullptr; /* the first of them */
     std::vector<Warp *> warp;
     std::vector<WarpGroup> group;
     NamedBarrier barrier[16];
@@ -371,9 +395,10 @@ struct State_ {
     bool all_lanes = true; /* they all run */
     std::vector<Thread *> threads; /* that run, by component */
     std::set<uint32_t> word_stores; /* places in the code of ordinary stores of words to shared memory */
+    uint32_t last_word_store = 0;   /* the last one of them */
     uint32_t last_word = 0;         /* event of the last one that somebody has loaded */
     std::vector<Action *> actions;
-    std::vector<Event> events;
+    EventList events;
     std::vector<uint32_t> set_pool;
     std::vector<ReaderSet> sets;
     std::vector<ReaderMemo> set_memo;
@@ -434,7 +459,9 @@ Cta *cta_of_address(uint32_t shared_address); /* reports and stops when there is
 void memory_init(void);
 void memory_begin_launch(void);
 void memory_end_launch(void);
-uint32_t new_event(uint32_t component, uint32_t clock, uint32_t pc, uint32_t cta, Op op, uint8_t flags);
+inline uint32_t new_event(uint32_t component, uint32_t clock, uint32_t pc, uint32_t cta, Op op, uint8_t flags) {
+    return world->events.add({component, clock, pc, (uint16_t)cta, op, flags});
+}
 uint32_t thread_event(Thread *thread, uint32_t pc, Op op);
 uint32_t make_set(const uint32_t *events, uint32_t count);
 void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op op);

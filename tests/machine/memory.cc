@@ -38,8 +38,19 @@ std::string format_text(const char *format, ...) {
 
 /* ---- clocks ---- */
 
-/* Arrays of multiples of 64 components, used again and again. */
+/* Arrays of multiples of 64 components, used again and again, in huge pages. */
 static std::vector<std::vector<Base *>> free_bases;
+
+static void *base_memory(size_t bytes) {
+    static constexpr size_t PIECE = 32 << 20;
+    static char *next, *end;
+    if ((size_t)(end - next) < bytes) {
+        next = (char *)address_space(nullptr, PIECE, true);
+        end = next + PIECE;
+    }
+    next += bytes;
+    return next - bytes;
+}
 
 Base *BaseRef::create(uint32_t size) {
     const uint32_t units = (size + 63) / 64;
@@ -47,7 +58,7 @@ Base *BaseRef::create(uint32_t size) {
     std::vector<Base *> &list = free_bases[units];
     Base *base;
     if (list.empty()) {
-        base = (Base *)malloc(sizeof(Base) + units * 64 * sizeof(uint32_t));
+        base = (Base *)base_memory(64 + units * 64 * sizeof(uint32_t)); /* whole lines of the cache */
     } else {
         base = list.back();
         list.pop_back();
@@ -75,17 +86,18 @@ void BaseRef::raise(uint32_t component, uint32_t clock) {
     base->clock[component] = clock;
 }
 
-/* The greater of each. Bit 0 of the answer: a covers b; bit 1: b covers a. */
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static unsigned join_clocks(uint32_t *to, const uint32_t *a,
-                                                                                                         const uint32_t *b, uint32_t n) {
+/* Bit 0 of the answer: a covers b; bit 1: b covers a. Mostly one of them does, or neither by far. */
+__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static unsigned compare_clocks(const uint32_t *a,
+                                                                                                            const uint32_t *b, uint32_t n) {
     uint32_t a_less = 0, b_less = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        a_less |= a[i] < b[i];
-        b_less |= b[i] < a[i];
-        to[i] = a[i] > b[i] ? a[i] : b[i];
-    }
+    for (uint32_t first = 0; first < n && !(a_less && b_less); first += 256)
+        for (uint32_t i = first; i < std::min(first + 256, n); i++) {
+            a_less |= a[i] < b[i];
+            b_less |= b[i] < a[i];
+        }
     return (a_less ? 0 : 1) | (b_less ? 0 : 2);
 }
+/* The greater of each. */
 __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void greater_clocks(uint32_t *to, const uint32_t *a,
                                                                                                         const uint32_t *b, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) to[i] = a[i] > b[i] ? a[i] : b[i];
@@ -129,12 +141,17 @@ void BaseRef::join(const BaseRef &other) {
     }
     const BaseRef &longer = base->size >= other.base->size ? *this : other;
     const uint32_t both = std::min(base->size, other.base->size), all = longer.base->size;
+    const unsigned covers = compare_clocks(base->clock, other.base->clock, both);
     BaseRef result;
-    result.base = create(all);
-    const unsigned covers = join_clocks(result.base->clock, base->clock, other.base->clock, both);
-    if (covers & 1 && both == other.base->size) result = *this;
-    else if (covers & 2 && both == base->size) result = other;
-    else memcpy(result.base->clock + both, longer.base->clock + both, (all - both) * sizeof(uint32_t));
+    if (covers & 1 && both == other.base->size) {
+        result = *this;
+    } else if (covers & 2 && both == base->size) {
+        result = other;
+    } else {
+        result.base = create(all);
+        greater_clocks(result.base->clock, base->clock, other.base->clock, both);
+        memcpy(result.base->clock + both, longer.base->clock + both, (all - both) * sizeof(uint32_t));
+    }
     memo.a = *this;
     memo.b = other;
     memo.result = result;
@@ -368,7 +385,21 @@ template <int LEVEL, bool COARSE, class Visit> static inline bool walk(uintptr_t
         return true;
     }
 }
+/* Takes a piece apart whose parts have not had histories of their own. */
+template <int LEVEL> static inline void take_apart(uintptr_t offset) {
+    Cell *cell = shadow[LEVEL] + offset / piece_bytes(LEVEL);
+    if (__builtin_expect(cell->write == SPLIT, 1)) return;
+    Cell *parts = shadow[LEVEL - 1] + offset / piece_bytes(LEVEL) * 8;
+    for (int i = 0; i < 8; i++) parts[i] = *cell;
+    cell->write = SPLIT;
+}
 template <bool COARSE = false, class Visit> static inline void each_cell(uintptr_t offset, size_t bytes, const Visit &visit) {
+    if ((offset ^ (offset + bytes - 1)) < piece_bytes(1)) { /* as nearly all are */
+        take_apart<3>(offset);
+        take_apart<2>(offset);
+        walk<1, COARSE>(offset / piece_bytes(1) * piece_bytes(1), offset, offset + bytes, visit);
+        return;
+    }
     for (uintptr_t at = offset / LARGEST_PIECE * LARGEST_PIECE; at < offset + bytes; at += LARGEST_PIECE)
         if (!walk<TOP, COARSE>(at, offset, offset + bytes, visit)) return;
 }
@@ -388,19 +419,31 @@ static void set_cells(uintptr_t offset, size_t bytes, Cell value) {
     });
 }
 
-static void *address_space(void *at, size_t bytes) {
+Event *EventList::first;
+void EventList::full(void) {
+    fprintf(stderr, "machine: a launch with more than %u events\n", MOST);
+    _exit(2);
+}
+
+void *address_space(void *at, size_t bytes, bool huge) {
     void *memory =
         mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED_NOREPLACE : 0), -1, 0);
-    if (memory != MAP_FAILED && (!at || memory == at)) return memory;
+    if (memory != MAP_FAILED && (!at || memory == at)) {
+        if (huge) madvise(memory, bytes, MADV_HUGEPAGE);
+        return memory;
+    }
     perror("machine: address space");
     _exit(2);
 }
 
 void memory_init(void) {
     if (shadow[0]) return;
-    address_space((void *)ARENA, ARENA_BYTES);
-    for (int level = 0; level <= TOP; level++)
-        shadow[level] = (Cell *)address_space(nullptr, ARENA_BYTES / piece_bytes(level) * sizeof(Cell));
+    address_space((void *)ARENA, ARENA_BYTES, false);
+    madvise((void *)ARENA, GLOBAL, MADV_HUGEPAGE); /* global memory is given back again and again */
+    for (int level = 0; level <= TOP; level++) {
+        shadow[level] = (Cell *)address_space(nullptr, ARENA_BYTES / piece_bytes(level) * sizeof(Cell), false);
+        madvise(shadow[level], GLOBAL / piece_bytes(level) * sizeof(Cell), MADV_HUGEPAGE);
+    }
 }
 
 void *global_allocate(size_t bytes, const char *name) {
@@ -494,13 +537,14 @@ bool global_written(const void *memory, size_t bytes) {
     return written;
 }
 
+/* What was asked a while ago is not asked again: few, in a near cache. */
+constexpr uint32_t MEMO_BITS = 10, MEMOS = 1 << MEMO_BITS;
+
 /* The histories of a launch take megabytes: their memory serves the next one. */
 static void swap_histories(void) {
-    static std::vector<Event> events;
     static std::vector<uint32_t> set_pool;
     static std::vector<ReaderSet> sets;
     static std::vector<ReaderMemo> set_memo;
-    events.swap(world->events);
     set_pool.swap(world->set_pool);
     sets.swap(world->sets);
     set_memo.swap(world->set_memo);
@@ -512,10 +556,9 @@ void memory_end_launch(void) { swap_histories(); }
 void memory_begin_launch(void) {
     memory_init();
     swap_histories();
-    world->events.assign(2, Event());
     world->set_pool.clear();
     world->sets.clear();
-    world->set_memo.assign(1 << 15, ReaderMemo());
+    world->set_memo.assign(MEMOS, ReaderMemo());
     static uintptr_t used; /* bytes of shared memory that the last launch had */
     memset((void *)ARENA, 0, used);
     memset(shadow[TOP], 0, used / LARGEST_PIECE * sizeof(Cell));
@@ -570,11 +613,6 @@ std::string describe(uintptr_t offset) {
 
 /* ---- events and sets of readers ---- */
 
-uint32_t new_event(uint32_t component, uint32_t clock, uint32_t pc, uint32_t cta, Op op, uint8_t flags) {
-    world->events.push_back({component, clock, pc, (uint16_t)cta, op, flags});
-    return (uint32_t)world->events.size() - 1;
-}
-
 uint32_t thread_event(Thread *t, uint32_t pc, Op op) {
     if (t->last_event && t->last_event_pc == pc && t->last_event_clock == t->now && t->last_event_op == op) return t->last_event;
     t->last_event_pc = pc;
@@ -620,7 +658,7 @@ static uint32_t first_reader(uint32_t set) { return set & READ_SET ? world->set_
    has seen. Large sets are only added to, and thinned out now and then. */
 static uint32_t add_readers(uint32_t old, uint32_t added, const Observer &who, bool async) {
     if (!old || old == added) return added;
-    ReaderMemo &memo = world->set_memo[(old * 2654435761u ^ added * 2246822519u) >> 17];
+    ReaderMemo &memo = world->set_memo[(old * 2654435761u ^ added * 2246822519u) >> (32 - MEMO_BITS)];
     if (memo.old == old && memo.added == added) return memo.result;
     static std::vector<uint32_t> all;
     all.clear();
@@ -668,10 +706,12 @@ static void report_conflict(uintptr_t offset, bool write, uint32_t other, bool o
            describe(offset).c_str(), other_writes ? "write" : "read", describe_event(other).c_str());
 }
 
-/* Returns false when the rest of the access is not worth looking at. */
-static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t pc, Op op) {
+/* Returns false when the rest of the access is not worth looking at. plain: cleared where another cell of the same history need not come
+   out the same. */
+static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t pc, Op op, bool *plain) {
     Thread *const t = self;
     if (!cell->write) {
+        *plain = false;
         if (out_of_bounds(at, 1, write)) return false;
         if (!write && world->all_lanes && !is_slack(at)) {
             report("uninitialised:ordinary", "read of %s, which nobody has written", describe(at).c_str());
@@ -683,9 +723,13 @@ static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t pc, Op o
             report("mbarrier:data", "%s of the mbarrier at %s as if it were data", write ? "write" : "read", describe(at).c_str());
             return false;
         }
-        if (e.component != t->component && !has_seen(*t, e)) report_conflict(at, write, cell->write, true);
-    } else if (at >= GLOBAL && write && out_of_bounds(at, 1, true)) {
-        return false;
+        if (e.component != t->component && !has_seen(*t, e)) {
+            *plain = false;
+            report_conflict(at, write, cell->write, true);
+        }
+    } else if (at >= GLOBAL && write) {
+        *plain = false;
+        if (out_of_bounds(at, 1, true)) return false;
     }
     if (!write) {
         if (!is_last_reader(cell->read, *t)) cell->read = add_readers(cell->read, thread_event(t, pc, op), *t, false);
@@ -695,6 +739,7 @@ static bool generic_cell(Cell *cell, uintptr_t at, bool write, uint32_t pc, Op o
         each_reader(cell->read, [&](uint32_t reader) {
             const Event &e = world->events[reader];
             if (e.component == t->component || read_has_ended(*t, e, at < GLOBAL)) return true;
+            *plain = false;
             report_conflict(at, true, reader, false);
             return false;
         });
@@ -720,7 +765,18 @@ void generic_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc, Op 
     if (!constant && world->options.record)
         record(write ? Did::write : Did::read, (uint32_t)offset, (uint32_t)bytes, write ? 0 : cell_at(offset)->write);
     if (!constant && !(looks_well && unwatched) && (looks_well || !out_of_bounds(offset, bytes, write))) {
-        const auto visit = [&](Cell *cell, uintptr_t at) { return generic_cell(cell, at, write, pc, op); };
+        Cell before = {SPLIT, 0}, after = before;
+        const auto visit = [&](Cell *cell, uintptr_t at) {
+            if (cell->write == before.write && cell->read == before.read) {
+                *cell = after;
+                return true;
+            }
+            const Cell was = *cell;
+            bool plain = true;
+            if (!generic_cell(cell, at, write, pc, op, &plain)) return false;
+            if (plain) before = was, after = *cell;
+            return true;
+        };
         if (!write && world->options.protocol) each_cell<true>(offset, bytes, visit);
         else each_cell(offset, bytes, visit);
     }
@@ -891,7 +947,7 @@ bool AsyncAccess::store(uintptr_t offset, size_t bytes) {
 
 /* ---- the hooks that instrumented code calls ---- */
 
-static void register_access(uintptr_t address, size_t bytes, bool write, uint32_t pc) {
+static __attribute__((noinline)) void register_access(uintptr_t address, size_t bytes, bool write, uint32_t pc) {
     for (Registers &r : self->registers) {
         if (address + bytes <= r.begin || address >= r.end) continue;
         if (r.last_product > self->completed_products) {
@@ -911,7 +967,7 @@ static void register_access(uintptr_t address, size_t bytes, bool write, uint32_
    Numbers go through wrappers, or are smaller. */
 static void note_word(uintptr_t offset, bool write, uint32_t pc) {
     if (write) {
-        world->word_stores.insert(pc);
+        if (world->last_word_store != pc) world->word_stores.insert(world->last_word_store = pc);
         return;
     }
     const uint32_t writer = cell_at(offset)->write;
@@ -922,12 +978,18 @@ static void note_word(uintptr_t offset, bool write, uint32_t pc) {
     from->warp->needed |= 1u << from->lane;
 }
 
-static inline void hook(const void *pointer, size_t bytes, bool write, void *pc) {
-    if (!self) return;
+static __attribute__((noinline)) void arena_access(uintptr_t offset, size_t bytes, bool write, uint32_t pc) {
+    if (offset < GLOBAL && bytes >= 4 && world->all_lanes) note_word(offset, write, pc);
+    generic_access(offset, bytes, write, pc, write ? Op::store : Op::load);
+}
+
+/* Most are to variables, and end here. */
+static inline __attribute__((always_inline)) void hook(const void *pointer, size_t bytes, bool write, void *pc) {
+    const Thread *const t = self;
+    if (!t) return;
     const uintptr_t offset = (uintptr_t)pointer - ARENA;
-    if (offset < GLOBAL && bytes >= 4 && world->all_lanes) note_word(offset, write, (uint32_t)(uintptr_t)pc);
-    if (offset < ARENA_BYTES) generic_access(offset, bytes, write, (uint32_t)(uintptr_t)pc, write ? Op::store : Op::load);
-    else if ((uintptr_t)pointer < self->registers_end && (uintptr_t)pointer + bytes > self->registers_begin)
+    if (offset < ARENA_BYTES) arena_access(offset, bytes, write, (uint32_t)(uintptr_t)pc);
+    else if ((uintptr_t)pointer < t->registers_end && (uintptr_t)pointer + bytes > t->registers_begin)
         register_access((uintptr_t)pointer, bytes, write, (uint32_t)(uintptr_t)pc);
 }
 
