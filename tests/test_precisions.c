@@ -163,6 +163,43 @@ static void check_bf16(void **state) {
 }
 #define IN_BF16(name) {"bf16: " name, check_bf16, NULL, NULL, (void *)(uintptr_t)name}
 
+/* MXFP8 of a layer's products, with mergers, DeepStack's among the layers, in bf16; gates and RMSNorms are refused it. */
+static void test_mxfp8(void **state) {
+    static const char *const refused[] = {"qwen2_5_base", "dinov2_swiglu"};
+    golden g;
+    mgv_model *model;
+    size_t i;
+    (void)state;
+    golden_open(&g, "qwen3_base");
+    model = golden_open_model(&g, "", 1);
+    for (i = 0; i < g.output_count; i++) {
+        const golden_output *o = &g.outputs[i];
+        float *rows = encode(&g, model, MGV_PRECISION_MXFP8, 2, o);
+        const double error = golden_relative_l2(rows, o);
+        if (!(error > (strcmp(o->kind, "layer") == 0 && o->index == 0 ? 1e-3 : 0.02) && error < 0.25))
+            fail_msg("picture %u, %s %u: relative L2 %g", o->picture, o->kind, o->index, error);
+        free(rows);
+    }
+    mgv_model_close(model);
+    golden_close(&g);
+    for (i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        mgv_engine_desc desc;
+        mgv_engine *engine = NULL;
+        mgv_error error;
+        golden_open(&g, refused[i]);
+        model = golden_open_model(&g, "", 1);
+        memset(&desc, 0, sizeof desc);
+        desc.backend = MGV_BACKEND_CPU;
+        desc.precision = MGV_PRECISION_QKV;
+        assert_int_equal(mgv_engine_create(&engine, model, &desc, &error), MGV_ERROR_UNSUPPORTED);
+        assert_string_equal(error.message, "precision \"qkv\" is for towers whose layers have LayerNorms and no gates: not for this one, "
+                                           "which may be had in bf16");
+        assert_null(engine);
+        mgv_model_close(model);
+        golden_close(&g);
+    }
+}
+
 /* Rows wider than any kernel takes, CLIP's of 64 columns made 1,664: what is folded into weights is rounded without a kernel's ways. */
 static void test_wide(void **state) {
     enum { NARROW = 64, WIDE = 1664 };
@@ -212,6 +249,6 @@ int main(void) {
         IN_BF16("qwen2_5_saved"), IN_BF16("qwen3_base"), IN_BF16("qwen3_clip"), IN_BF16("qwen3_head_dim_128"), IN_BF16("qwen3_saved"),
         IN_BF16("qwen2_vl_base"), IN_BF16("qwen3_5_base"), IN_BF16("dinov2_swiglu"), IN_BF16("dinov2_registers_smaller"),
         IN_BF16("dinov3_base"), IN_BF16("dinov3_gated"), IN_BF16("clip_base"), IN_BF16("siglip_base"), IN_BF16("siglip2_base"),
-        cmocka_unit_test(test_products), cmocka_unit_test(test_wide)};
+        cmocka_unit_test(test_products), cmocka_unit_test(test_mxfp8), cmocka_unit_test(test_wide)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
