@@ -659,6 +659,10 @@ static double median_of_rows(const float *got, const std::vector<float> &expecte
     return errors[errors.size() / 2];
 }
 
+/* Not a number is worse than any, and stays. */
+static void take_worst(double *worst, double error) {
+    if (!std::isnan(*worst) && !(error <= *worst)) *worst = error;
+}
 /* Adds an output to the run's, and its error. width: of its rows. */
 static void take_output(MicroRun *run, const float *got, const std::vector<float> &expected, uint32_t images, size_t width,
                         bool pooled) {
@@ -671,9 +675,9 @@ static void take_output(MicroRun *run, const float *got, const std::vector<float
     }
     run->outputs.insert(run->outputs.end(), got, got + expected.size());
     const double error = sqrt(difference / norm), median = median_of_rows(got, expected, width);
-    if (!(median <= run->median_error)) run->median_error = median;
-    if (!(error <= run->relative_error)) run->relative_error = error;
-    if (!pooled && !(error <= run->rows_error)) run->rows_error = error;
+    take_worst(&run->median_error, median);
+    take_worst(&run->relative_error, error);
+    if (!pooled) take_worst(&run->rows_error, error);
 }
 
 MicroRun micro_engine(MicroEncoder *m, const machine::Options &options) {

@@ -1187,7 +1187,7 @@ static void test_few_pooled(unsigned seeds) {
     any.layers = 1;
     test_sizes_alone(any, {"3x5", "1x1", "9x15", "16x16", "2x3", "19x20", "7x7"}, {15, 1, 135, 256, 6, 380, 49});
     MicroShape sharp = any;
-    sharp.sharpness = 40;
+    sharp.probe = 100;
     test_encoder_arithmetic(sharp, 1);
     test_encoder_arithmetic({264, 8, 128, 72, 1, 1, 1, 1, 1, 2, NO_POLL_LIMIT, LATENCY}, 1); /* 1,089 tokens: ten stages */
     MicroShape wider = any;
