@@ -79,6 +79,7 @@ static std::vector<Shape> shapes(void) {
     MicroShape turned = {64, 16, 192, 200, 1, 3, 4, 2, 1, 4, 1000, 2}; /* without rows: with such it ran in throughput */
     turned.family = "dinov3";
     turned.registers = 4;
+    const MicroShape thin = {128, 16, 512, 72, 1, 1, 1, 1, 1, 4, 1000, 2}; /* of one image: patches and attended rows */
     static const char *const throughput = "megavit_encode_tower_sm_90a", *const throughput_wide = "megavit_encode_wide_sm_90a",
                             *const all = "megavit_encode_latency_all_sm_90a";
     return {{"mixed", throughput, mixed},
@@ -92,7 +93,8 @@ static std::vector<Shape> shapes(void) {
             {"latency-turned", "megavit_encode_latency_turned_sm_90a", turned},
             {"latency-wide", "megavit_encode_latency_wide_sm_90a", few_heads},
             {"latency-pooled", all, pooled},
-            {"latency-ragged", all, ragged}};
+            {"latency-ragged", all, ragged},
+            {"latency-thin", "megavit_encode_latency_104_sm_90a", thin}};
 }
 
 /* How a launch with the fault is seen under one seed; empty: it is not. all: what is said of it. */
