@@ -41,32 +41,19 @@ static void thread_main(void) {
     __builtin_unreachable();
 }
 
-/* The lanes of a warp whose turn is still to come, from lane `first` on, and those of them that are not looked forward to yet. */
+/* The lanes of a warp whose turn is still to come, from lane `first` on. */
 static struct {
     Warp *warp;
-    uint32_t first, left, soon;
+    uint32_t first, left;
 } turn;
-
-/* Of a lane whose turn comes soon: what it will need first lies in no near cache, as a rule. */
-static inline void prefetch_lane(uint32_t lane) {
-    const char *thread = (const char *)turn.warp->lane[lane], *stack = (const char *)turn.warp->stack_pointer[lane];
-    for (unsigned i = 0; i < HOT_LINES; i++) __builtin_prefetch(thread + i * 64);
-    for (unsigned i = 0; i < 8; i++) __builtin_prefetch(stack + i * 64);
-}
-
-static inline uint32_t take_lane(uint32_t *left) {
-    const uint32_t lane = (turn.first + (uint32_t)__builtin_ctz(*left)) % 32;
-    *left &= *left - 1;
-    return lane;
-}
 
 /* The lane whose turn it is now, if there is one. */
 static inline Thread *next_lane(void) {
     while (turn.left && !world->stopping) {
-        const uint32_t lane = take_lane(&turn.left);
+        const uint32_t lane = (turn.first + (uint32_t)__builtin_ctz(turn.left)) % 32;
+        turn.left &= turn.left - 1;
         if (!(turn.warp->ready >> lane & 1)) continue;
         world->result.steps++;
-        if (turn.soon) prefetch_lane(take_lane(&turn.soon));
         return turn.warp->lane[lane];
     }
     return nullptr;
@@ -236,8 +223,6 @@ static void run_warp(Warp *warp) {
     turn.warp = warp;
     turn.first = random_below(32);
     turn.left = (uint32_t)(((uint64_t)warp->ready << 32 | warp->ready) >> turn.first);
-    turn.soon = turn.left;
-    for (unsigned i = 0; i < 3 && turn.soon; i++) prefetch_lane(take_lane(&turn.soon));
     if (Thread *t = next_lane()) {
         self = t;
         switch_stacks(&world->scheduler_stack, warp->stack_pointer[t->lane]);
@@ -1042,11 +1027,14 @@ static void note_arrival(Mbarrier &m) {
 /* Hardware counts the lanes of an instruction together, and ends the context when they are more than what the phase still expects. Here they
    arrive one by one: what counts as the same instruction is the same place for the same time. */
 static void check_lanes(Mbarrier &m, uint32_t address) {
-    auto found = std::find_if(m.lanes.begin(), m.lanes.end(), [](const LanesArrived &l) { return l.warp == self->warp && l.pc == self->pc; });
+    const auto is_mine = [](const LanesArrived &l) { return l.warp == self->warp && l.pc == self->pc; };
+    auto found = m.lanes.begin() + m.last_lanes; /* a warp's lanes come one behind the other */
+    if (found == m.lanes.end() || !is_mine(*found)) found = std::find_if(m.lanes.begin(), m.lanes.end(), is_mine);
     if (found == m.lanes.end()) {
         m.lanes.push_back({self->warp, self->pc, 0, {}, {}});
         found = m.lanes.end() - 1;
     }
+    m.last_lanes = found - m.lanes.begin();
     const uint32_t time = found->times[self->lane]++;
     uint64_t &phase = found->phase[time % 64];
     const bool first = found->most == time; /* of all lanes */
@@ -1123,6 +1111,12 @@ void mbarrier_async_arrive(Cta *cta, uint32_t offset, uint32_t component, uint32
     complete_phase_if_due(cta, offset, m);
 }
 
+/* Whoever goes on for no reason is among those that have waited longest, as a rule; the others stay in their order. */
+static void leave(std::vector<Thread *> &waiting, const Thread *t) {
+    const auto found = std::find(waiting.begin(), waiting.end(), t);
+    if (found != waiting.end()) waiting.erase(found);
+}
+
 /* try_wait may suspend the thread, and fail without reason; test_wait only looks, but a thread that looks again and again lets others
    run. Between waits that suspend it need not, and the thread's wait is theirs. */
 bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool acquires_cluster) {
@@ -1158,7 +1152,7 @@ bool op_mbarrier_wait(uint32_t address, uint32_t parity, bool may_suspend, bool 
         }
         m->waiting.push_back(t);
         block_polling();
-        m->waiting.erase(std::remove(m->waiting.begin(), m->waiting.end(), t), m->waiting.end());
+        leave(m->waiting, t);
         if ((m->phase & 1) == parity) return false;
     }
     t->poll.address = 0;
@@ -1204,11 +1198,10 @@ static uint32_t next_value(uintptr_t offset, uint32_t now) {
 }
 
 static void sleep_until_changed(uintptr_t flag) {
-    Thread *t = self;
-    world->flag_waiters[flag].push_back(t);
-    block_polling();
     std::vector<Thread *> &waiters = world->flag_waiters[flag];
-    waiters.erase(std::remove(waiters.begin(), waiters.end(), t), waiters.end());
+    waiters.push_back(self);
+    block_polling();
+    leave(waiters, self);
 }
 
 /* at_fence: what was released is taken over by the next fence of this thread only.

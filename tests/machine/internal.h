@@ -228,8 +228,7 @@ struct BulkGroup {
     std::vector<std::pair<uint32_t, uint32_t>> read_parts, write_parts; /* component, clock: joined by the waits */
 };
 
-/* What nearly every operation needs comes first. */
-constexpr unsigned HOT_LINES = 4; /* of the cache */
+/* What nearly every operation needs comes first, in four lines of the cache. */
 struct alignas(64) Thread : Observer {
     Warp *warp = nullptr;
     Cta *of = nullptr;
@@ -346,6 +345,7 @@ struct Mbarrier {
     unsigned number = 0, arrivals = 0; /* in the order of initialisation; of all phases */
     std::vector<Arrivals> arrived;     /* of all phases, for reports of deadlocks */
     std::vector<LanesArrived> lanes;
+    ptrdiff_t last_lanes = 0; /* which of them came last */
 };
 
 struct Slot { /* a component for asynchronous work */
