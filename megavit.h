@@ -184,8 +184,8 @@
        for Blackwell (sm_100a, sm_103a, sm_110a), with products of single multiprocessors and of pairs, that no card has run, only a model
        of the machine: MGV_BACKEND_CUDA takes them, AUTO does not.
        mgv_engine_desc.precision: all or some of the layers' products in MXFP8, by these kernels, or on the CPU, which rounds all that the
-       kernel rounds (but in SigLIP's pooling head), also in bf16, for every tower, and says what it costs: layers' rows are the same but
-       for what the order of sums moves.
+       kernel rounds (but in SigLIP's pooling head), also in bf16, for every tower, and says what it costs: layers' rows are Blackwell's
+       but for what the order of sums moves, and not as near to Hopper's.
 
    FINDING YOUR WAY
        The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
