@@ -471,12 +471,12 @@ static void a_damaged_index_is_one_line(void **state) {
     length = read_all(database, bytes, 1 << 20);
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) assert_damage(bytes, length, damages[i]);
     fresh("cut.db");
-    for (size_t cut = 0; cut < length; cut += 3331) { /* truncated anywhere */
+    for (size_t cut = 0; cut < length; cut += 9973) { /* truncated anywhere */
         write_all(database, bytes, cut);
         assert_bad_file(search("--query", own[0]), "cut.db");
     }
     fresh("flipped.db");
-    for (size_t at = 0; at < length; at += at < 8192 ? 61 : 677) { /* a flipped byte: an answer or one line, never more */
+    for (size_t at = 0; at < length; at += at < 8192 ? 127 : 2003) { /* a flipped byte: an answer or one line, never more */
         int added;
         bytes[at] = (char)~bytes[at];
         write_all(database, bytes, length);
@@ -629,7 +629,7 @@ static pid_t start(const char *const *words) {
 
 /* Killed at any moment: the index is whole, holds some of the pictures, and the same --add puts in the rest. */
 static void a_killed_add_is_gone_on_with(void **state) {
-    enum { KILLS = 100, PICTURES = 200 };
+    enum { KILLS = 40, PICTURES = 200 };
     static const int numbers[] = {SIGKILL, SIGINT, SIGTERM, SIGHUP};
     char folder[512];
     const char *words[] = {"search", "--model", MODEL, "--index", database, "--add", folder, NULL};
