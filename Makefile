@@ -254,7 +254,7 @@ test-msan:
 # What has threads: models, engines and pools, decoders, the pipeline with workers that fail at random, and the command line on damaged pictures.
 test-tsan:
 	@$(MAKE) --no-print-directory test BUILD=build/tsan WHOLE=build/tsan/whole/plan.o CFLAGS="-O1 -g1 -fsanitize=thread" TEST_SCRIPTS=tests/test_many.sh EXAMPLES= \
-	  TEST_SOURCES="$(patsubst %,tests/test_%.c,races threads pipeline pictures prepare start card_pipeline decoder_threads)"
+	  TEST_SOURCES="$(patsubst %,tests/test_%.c,card_pipeline pictures pipeline start races threads prepare decoder_threads)"
 
 # Lines and branches of the header and of the command line that the test programs in C reach; the real kernels' model is not among them.
 # Tests run the program as a user who may write nothing, and that is no reason for it to complain about its profile. SINCE=COMMIT: what is new
