@@ -26,7 +26,8 @@ static double cpu_seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Fewer seeds than usual: of numbers two at most, shapes with one on their largest grid alone, and of arrivals one in three is lost. */
+/* Fewer seeds than usual: of numbers two at most, shapes with one on their largest grid alone, one arrival in five is
+   lost, and half as many launches are ended in motion. */
 enum { ALL_SEEDS = 200 };
 static bool brief = false;
 
@@ -302,7 +303,7 @@ static void test_lost_arrivals(const MicroShape &shape) {
         protocol_runs++;
     }
     Losses losses;
-    for (unsigned i = 0; i < 2 * arrivals[0].size() && why.empty(); i += brief ? 3 : 1) {
+    for (unsigned i = 0; i < 2 * arrivals[0].size() && why.empty(); i += brief ? 5 : 1) {
         const unsigned mbarrier = i / 2, cta = mbarrier / 2 % ctas;
         if (arrivals[cta][mbarrier] == 0) continue; /* of a kind of tile that this shape has not */
         machine::Options options = protocol_options(i, lanes);
@@ -337,7 +338,8 @@ static std::string next_launch(MicroEncoder *encoder) {
 /* Launches that are given up in motion. Where something is lost, all others stand and wait when the watchdog speaks, and hear of it at the
    same tile. Here it loses its patience behind so many signals, from none to nearly all, while they are at work: who meets at a named
    barrier, which nothing lets through, must not hear of it one in front of a tile and the other behind it. */
-static void test_given_up_in_motion(const MicroShape &shape, unsigned moments) {
+static void test_given_up_in_motion(const MicroShape &shape, unsigned all_moments) {
+    const unsigned moments = brief ? all_moments / 2 : all_moments;
     MicroEncoder *encoder = open_encoder(shape);
     if (!encoder) return;
     const MicroRun whole = micro_run(encoder, options_of(0, true), 0);
@@ -368,7 +370,8 @@ static void test_given_up_in_motion(const MicroShape &shape, unsigned moments) {
 }
 
 /* Launches that the host ends by writing into the abort word, before they begin and behind so many signals: nobody's patience is lost. */
-static void test_cancelled(const MicroShape &shape, unsigned moments) {
+static void test_cancelled(const MicroShape &shape, unsigned all_moments) {
+    const unsigned moments = brief ? all_moments / 2 : all_moments;
     MicroEncoder *encoder = open_encoder(shape);
     if (!encoder) return;
     const MicroRun whole = micro_run(encoder, options_of(0, true), 0);
