@@ -9836,7 +9836,10 @@ enum {
     /* In multiply-adds, by their time: a float that is moved, normalised or goes through an activation; one that is packed; an angle. */
     MGV__CPU_MOVE = 32,
     MGV__CPU_PACK = 16,
-    MGV__CPU_ANGLE = 512
+    MGV__CPU_ANGLE = 512,
+    MGV__CPU_ROUND = 64, /* a float that is rounded; to MXFP8; a weight that is rounded so that its row's sum vanishes */
+    MGV__CPU_ROUND_MX = 128,
+    MGV__CPU_CENTRE = 1024
 };
 
 /* Whether the next unit, of so much work, is to run now. The first one of a step always is. */
@@ -10015,15 +10018,18 @@ enum { MGV__CPU_DOT_DEPTH = 1024, MGV__CPU_DOT_COLUMNS = MGV__CPU_PACKED_FLOATS 
 
 /* Units of one product: in each pass over the inner columns the packing and every block of rows. A call of MEGAVIT_SGEMM is one. */
 static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns, uint32_t rows) {
+    const uint64_t passes = mgv__cpu_round_up(job->op->inner, MGV__CPU_DEPTH) / MGV__CPU_DEPTH;
+    if (job->rounding) return 1 + passes * (columns + mgv__cpu_blocks(job, rows));
     if (job->op->by_row) {
         const uint32_t groups = (columns + MGV__CPU_DOT_COLUMNS - 1) / MGV__CPU_DOT_COLUMNS;
         const uint32_t depths = (job->op->inner + MGV__CPU_DOT_DEPTH - 1) / MGV__CPU_DOT_DEPTH;
         return (uint64_t)groups * depths * (1 + (rows + MGV__CPU_DOT_ROWS - 1) / MGV__CPU_DOT_ROWS);
     }
 #ifdef MEGAVIT_SGEMM
-    if (!job->rounding) return 1;
+    return 1;
+#else
+    return passes * (1 + mgv__cpu_blocks(job, rows));
 #endif
-    return (uint64_t)(mgv__cpu_round_up(job->op->inner, MGV__CPU_DEPTH) / MGV__CPU_DEPTH) * (1 + mgv__cpu_blocks(job, rows));
 }
 
 /* ---- linear with a precision ----
@@ -10120,32 +10126,26 @@ static void mgv__cpu_centred_weights(const mgv__cpu_job *job, const mgv__tensor 
     for (i = 0; i < depth; i++) row[i] = mgv__value16(rounded[k + i], half);
 }
 
-/* Packs one pass of some columns. */
-static void mgv__cpu_rounded_pack(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__cpu_weights *w, size_t k,
-                                  uint32_t depth) {
-    const uint32_t panel = job->kernels->panel;
-    const int patches = mgv__cpu_reads_pixels(job);
+/* One pass of column `j`; packs the panel that it is the last column of. */
+static void mgv__cpu_rounded_pack(const mgv__cpu_job *job, const mgv__cpu_linear_scratch *scratch, const mgv__cpu_weights *w, uint32_t j,
+                                  size_t k, uint32_t depth) {
+    const uint32_t panel = job->kernels->panel, in_panel = j % panel;
+    const double factor = mgv__cpu_weight_factor(job, w->target + j);
     mgv__cpu_rounded *rounded = scratch->rounded;
-    uint32_t j, i, in_panel;
-    for (j = 0; j < w->count; j += panel) {
-        const uint32_t count = mgv__cpu_min(w->count - j, panel);
-        for (in_panel = 0; in_panel < count; in_panel++) {
-            const uint32_t column = j + in_panel;
-            const double factor = mgv__cpu_weight_factor(job, w->target + column);
-            float *row = rounded->rows + (size_t)in_panel * depth, sum = 0;
-            if (mgv__cpu_packs_centred(job)) {
-                mgv__cpu_centred_weights(job, w->tensor, w->row + column, factor, k, depth, row);
-                continue;
-            }
-            mgv__cpu_rounded_load(job, rounded, w, column, k, depth, row);
-            mgv__mx_weights(row, job->norm ? rounded->gamma : NULL, rounded->mean[w->at + column], (float)factor, depth);
-            if (patches) mgv__cpu_round_patch_weights(job->run->pixels, job->op->inner, k, depth, row);
-            else mgv__round_rows(job->rounding, row, depth);
-            for (i = 0; i < depth; i++) sum += row[i];
-            rounded->sum[w->at + column] += sum;
-        }
-        job->kernels->pack(MGV_DTYPE_F32, rounded->rows, depth, count, depth, scratch->packed + (size_t)j * depth);
+    float *row = rounded->rows + (size_t)in_panel * depth, sum = 0;
+    uint32_t i;
+    if (mgv__cpu_packs_centred(job)) {
+        mgv__cpu_centred_weights(job, w->tensor, w->row + j, factor, k, depth, row);
+    } else {
+        mgv__cpu_rounded_load(job, rounded, w, j, k, depth, row);
+        mgv__mx_weights(row, job->norm ? rounded->gamma : NULL, rounded->mean[w->at + j], (float)factor, depth);
+        if (mgv__cpu_reads_pixels(job)) mgv__cpu_round_patch_weights(job->run->pixels, job->op->inner, k, depth, row);
+        else mgv__round_rows(job->rounding, row, depth);
+        for (i = 0; i < depth; i++) sum += row[i];
+        rounded->sum[w->at + j] += sum;
     }
+    if (in_panel + 1 == panel || j + 1 == w->count)
+        job->kernels->pack(MGV_DTYPE_F32, rounded->rows, depth, in_panel + 1, depth, scratch->packed + (size_t)(j - in_panel) * depth);
 }
 
 /* As mgv__cpu_product. Pixels are not rounded, as bytes are not. */
@@ -10156,17 +10156,18 @@ static void mgv__cpu_product_rounded(const mgv__cpu_job *job, mgv__cpu_turns *tu
     const mgv__rounding of_rows = mgv__cpu_reads_pixels(job) ? (mgv__rounding)MGV__ROUND_NOT : job->rounding;
     const size_t inner = job->op->inner;
     const uint32_t panel = kernels->panel, padded = mgv__cpu_round_up(w->count, panel);
+    const uint64_t centring = mgv__cpu_packs_centred(job) ? inner * MGV__CPU_CENTRE : 0;
+    const uint32_t move = job->rounding == MGV__ROUND_MX ? MGV__CPU_ROUND_MX : MGV__CPU_ROUND;
     uint32_t i, j, row;
     size_t k;
+    if (mgv__cpu_turn(turns, w->count * inner * MGV__CPU_MOVE)) mgv__cpu_rounded_begin(job, scratch->rounded, w);
     for (k = 0; k < inner && !turns->left; k += MGV__CPU_DEPTH) {
         const uint32_t depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DEPTH);
-        if (mgv__cpu_turn(turns, (uint64_t)w->count * (k ? depth : depth + inner) * MGV__CPU_MOVE)) {
-            if (k == 0) mgv__cpu_rounded_begin(job, scratch->rounded, w);
-            mgv__cpu_rounded_pack(job, scratch, w, k, depth);
-        }
+        for (j = 0; j < w->count; j++)
+            if (mgv__cpu_turn(turns, (uint64_t)depth * move + centring)) mgv__cpu_rounded_pack(job, scratch, w, j, k, depth);
         for (i = 0; i < rows; i += kernels->tile_rows) {
             const uint32_t tile_rows = mgv__cpu_min(rows - i, kernels->tile_rows);
-            if (!mgv__cpu_turn(turns, (uint64_t)kernels->tile_rows * depth * (padded + MGV__CPU_MOVE))) continue;
+            if (!mgv__cpu_turn(turns, (uint64_t)kernels->tile_rows * depth * (padded + move))) continue;
             mgv__cpu_copy_rows(job, source + i * source_stride + k, source_stride, tile_rows, depth, scratch->block);
             for (row = 0; row < tile_rows; row++) mgv__round_rows(of_rows, scratch->block + (size_t)row * MGV__CPU_STRIDE, depth);
             for (j = 0; j < w->count; j += panel)

@@ -200,9 +200,23 @@ static void test_mxfp8(void **state) {
     }
 }
 
+/* CLIP's golden tower, whose rows have 64 columns, with so many. */
+static void widen(golden *g, uint32_t columns) {
+    enum { NARROW = 64 };
+    size_t i, k;
+    for (i = 0; i < g->weight_count; i++) {
+        golden_weight *w = &g->weights[i];
+        w->elements = 1;
+        for (k = 0; k < w->rank; k++) {
+            if (w->shape[k] == NARROW) w->shape[k] = columns;
+            w->elements *= w->shape[k];
+        }
+        if (w->rank == 2 && w->shape[1] == columns && w->shape[0] != 2) w->scale /= 8; /* sums of as much as before */
+    }
+}
 /* Rows wider than any kernel takes, CLIP's of 64 columns made 1,664: what is folded into weights is rounded without a kernel's ways. */
 static void test_wide(void **state) {
-    enum { NARROW = 64, WIDE = 1664 };
+    enum { WIDE = 1664 };
     static const char config[] = "{\"model_type\":\"clip_vision_model\",\"hidden_size\":1664,\"intermediate_size\":96,"
                                  "\"num_attention_heads\":26,\"num_hidden_layers\":2,\"image_size\":32,\"patch_size\":32,"
                                  "\"projection_dim\":24}";
@@ -212,19 +226,11 @@ static void test_wide(void **state) {
     golden_output tokens;
     mgv_model *model;
     float *exact;
-    size_t i, k;
+    size_t i;
     (void)state;
     golden_open(&g, "clip_one_patch");
     g.config = config;
-    for (i = 0; i < g.weight_count; i++) {
-        golden_weight *w = &g.weights[i];
-        w->elements = 1;
-        for (k = 0; k < w->rank; k++) {
-            if (w->shape[k] == NARROW) w->shape[k] = WIDE;
-            w->elements *= w->shape[k];
-        }
-        if (w->rank == 2 && w->shape[1] == WIDE && w->shape[0] != 2) w->scale /= 8; /* sums of as much as before */
-    }
+    widen(&g, WIDE);
     model = golden_open_model(&g, "", 1);
     tokens = g.outputs[1];
     assert_string_equal(tokens.kind, "tokens");
@@ -243,12 +249,58 @@ static void test_wide(void **state) {
     golden_close(&g);
 }
 
+/* Looks until an output is there, on one thread. */
+static uint32_t polls_of(const golden *g, const mgv_model *model, mgv_precision precision) {
+    uint32_t threads = 1, polls = 0;
+    mgv_engine *engine = make_engine(g, model, precision, &threads);
+    const mgv_image image = golden_image(&g->pictures[0]);
+    float *tokens = (float *)malloc((size_t)2 * 512 * sizeof *tokens);
+    mgv_output output;
+    mgv_encode_desc desc;
+    mgv_error error;
+    memset(&output, 0, sizeof output);
+    output.kind = MGV_OUTPUT_TOKENS;
+    output.data = tokens;
+    output.capacity = 2 * 512;
+    memset(&desc, 0, sizeof desc);
+    desc.images = &image;
+    desc.outputs = &output;
+    desc.image_count = desc.output_count = 1;
+    assert_int_equal(mgv_encode(engine, &desc, &error), MGV_OK);
+    while (mgv_poll(engine, &error) == MGV_STATUS_RUNNING) polls++;
+    assert_int_equal(error.code, MGV_OK);
+    assert_int_equal(mgv_engine_destroy(engine), MGV_OK);
+    free(tokens);
+    return polls;
+}
+/* Rounding weights is most of the work on a small picture, and is counted: in as few steps as without, they would be long ones. */
+static void test_steps(void **state) {
+    static const char config[] = "{\"model_type\":\"clip_vision_model\",\"hidden_size\":512,\"intermediate_size\":96,"
+                                 "\"num_attention_heads\":8,\"num_hidden_layers\":2,\"image_size\":32,\"patch_size\":32,"
+                                 "\"projection_dim\":24}";
+    golden g;
+    mgv_model *model;
+    uint32_t exact, rounded;
+    (void)state;
+    golden_open(&g, "clip_one_patch");
+    g.config = config;
+    widen(&g, 512);
+    model = golden_open_model(&g, "", 1);
+    exact = polls_of(&g, model, MGV_PRECISION_AUTO);
+    rounded = polls_of(&g, model, MGV_PRECISION_BF16);
+    print_message("# %u polls, %u in bf16\n", exact, rounded);
+    assert_true(rounded > 4 * exact);
+    mgv_model_close(model);
+    golden_close(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_BF16("qwen2_5_base"), IN_BF16("qwen2_5_clip"), IN_BF16("qwen2_5_float16"), IN_BF16("qwen2_5_head_dim_112"),
         IN_BF16("qwen2_5_saved"), IN_BF16("qwen3_base"), IN_BF16("qwen3_clip"), IN_BF16("qwen3_head_dim_128"), IN_BF16("qwen3_saved"),
         IN_BF16("qwen2_vl_base"), IN_BF16("qwen3_5_base"), IN_BF16("dinov2_swiglu"), IN_BF16("dinov2_registers_smaller"),
         IN_BF16("dinov3_base"), IN_BF16("dinov3_gated"), IN_BF16("clip_base"), IN_BF16("siglip_base"), IN_BF16("siglip2_base"),
-        cmocka_unit_test(test_products), cmocka_unit_test(test_mxfp8), cmocka_unit_test(test_wide)};
+        cmocka_unit_test(test_products), cmocka_unit_test(test_mxfp8), cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_steps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
