@@ -240,7 +240,7 @@ test-header:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run tests/test_header.sh
 
 # The scripts choose compilers and flags themselves, so they run once; only the pixel variants do so with the compiler given.
-# Those that show what a macro takes away have implementations of their own, and no code that others have not.
+# Tests of what a macro takes away have implementations of their own, and no code that others have not.
 test-asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan WHOLE=build/asan/whole/plan.o CC=$(CLANG) CXX=$(CLANG)++ CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES= \
 	  TEST_SOURCES="$(filter-out $(patsubst %,tests/test_%.c,no_plan no_stdio clock),$(TEST_SOURCES))"

@@ -10016,7 +10016,8 @@ static uint32_t mgv__cpu_blocks(const mgv__cpu_job *job, uint32_t rows) {
 
 enum { MGV__CPU_DOT_DEPTH = 1024, MGV__CPU_DOT_COLUMNS = MGV__CPU_PACKED_FLOATS / MGV__CPU_DOT_DEPTH, MGV__CPU_DOT_ROWS = 48 };
 
-/* Units of one product: in each pass over the inner columns the packing and every block of rows. A call of MEGAVIT_SGEMM is one. */
+/* Units of one product: in each pass over the inner columns the packing, with a precision of each column, and every block of rows; with a
+   precision what is known of the columns before. A call of MEGAVIT_SGEMM is one. */
 static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns, uint32_t rows) {
     const uint64_t passes = mgv__cpu_round_up(job->op->inner, MGV__CPU_DEPTH) / MGV__CPU_DEPTH;
     if (job->rounding) return 1 + passes * (columns + mgv__cpu_blocks(job, rows));

@@ -406,7 +406,7 @@ static void golden_free_run(golden_run *run) {
     for (i = 0; i < GOLDEN_MAX_OUTPUTS; i++) free(run->values[i]);
 }
 
-static mgv_engine *golden_engine(const golden *g, const mgv_model *model, uint32_t *threads) {
+static mgv_engine *golden_engine(const golden *g, const mgv_model *model, mgv_precision precision, uint32_t *threads) {
     mgv_engine *engine = NULL;
     mgv_engine_desc desc;
     mgv_error error;
@@ -415,6 +415,7 @@ static mgv_engine *golden_engine(const golden *g, const mgv_model *model, uint32
     desc.max_images = g->picture_count;
     desc.min_pixels = g->min_pixels;
     desc.max_pixels = g->max_pixels;
+    desc.precision = precision;
     if (*threads > 1) {
         desc.parallel.user = threads;
         desc.parallel.threads = *threads;
@@ -544,7 +545,7 @@ static void golden_check(const golden *g, const char *prefix, uint32_t shards) {
     size_t t, i;
     for (t = 0; t < 2; t++) {
         uint32_t threads = thread_counts[t];
-        mgv_engine *engine = golden_engine(g, model, &threads);
+        mgv_engine *engine = golden_engine(g, model, MGV_PRECISION_AUTO, &threads);
         golden_check_pixels(g, engine);
         golden_check_alone(g, engine, &runs[t]);
         golden_check_batch(g, engine, &runs[t]);

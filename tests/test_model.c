@@ -143,7 +143,7 @@ static void test_config_that_disagrees(void **state) {
 
 static void encode_pooled(const golden *g, mgv_model *model, float *pooled, uint32_t width) {
     uint32_t threads = 1;
-    mgv_engine *engine = golden_engine(g, model, &threads);
+    mgv_engine *engine = golden_engine(g, model, MGV_PRECISION_AUTO, &threads);
     mgv_image image = golden_image(&g->pictures[0]);
     mgv_output output;
     memset(&output, 0, sizeof output);

@@ -4,25 +4,9 @@
 
 #include "golden.h"
 
-static mgv_engine *make_engine(const golden *g, const mgv_model *model, mgv_precision precision, uint32_t *threads) {
-    mgv_engine_desc desc;
-    mgv_engine *engine;
-    mgv_error error;
-    memset(&desc, 0, sizeof desc);
-    desc.backend = MGV_BACKEND_CPU;
-    desc.max_images = g->picture_count;
-    desc.min_pixels = g->min_pixels;
-    desc.max_pixels = g->max_pixels;
-    desc.precision = precision;
-    desc.parallel.user = threads;
-    desc.parallel.threads = *threads;
-    desc.parallel.run = golden_run_threads;
-    if (mgv_engine_create(&engine, model, &desc, &error) != MGV_OK) fail_msg("%s: %s", mgv_precision_name(precision), error.message);
-    return engine;
-}
 /* One output of a picture, on so many threads. */
 static float *encode(const golden *g, const mgv_model *model, mgv_precision precision, uint32_t threads, const golden_output *of) {
-    mgv_engine *engine = make_engine(g, model, precision, &threads);
+    mgv_engine *engine = golden_engine(g, model, precision, &threads);
     const mgv_image image = golden_image(&g->pictures[of->picture]);
     const mgv_output output = golden_new_output(of, of->rows);
     golden_encode(engine, &image, 1, &output, 1);
@@ -104,7 +88,7 @@ static void test_products(void **state) {
     (void)state;
     golden_open(&g, "qwen2_5_base");
     model = golden_open_model(&g, "", 1);
-    engine = make_engine(&g, model, MGV_PRECISION_BF16, &threads);
+    engine = golden_engine(&g, model, MGV_PRECISION_BF16, &threads);
     image = golden_image(&g.pictures[0]);
     output = golden_new_output(&g.outputs[0], g.outputs[0].rows);
     golden_encode(engine, &image, 1, &output, 1); /* the picture's geometry */
@@ -252,7 +236,7 @@ static void test_wide(void **state) {
 /* Looks until an output is there, on one thread. */
 static uint32_t polls_of(const golden *g, const mgv_model *model, mgv_precision precision) {
     uint32_t threads = 1, polls = 0;
-    mgv_engine *engine = make_engine(g, model, precision, &threads);
+    mgv_engine *engine = golden_engine(g, model, precision, &threads);
     const mgv_image image = golden_image(&g->pictures[0]);
     float *tokens = (float *)malloc((size_t)2 * 512 * sizeof *tokens);
     mgv_output output;

@@ -56,7 +56,7 @@ static void check_headless_model_has_no_pooled(void **state) {
     memset(&info, 0, sizeof info);
     assert_int_equal(mgv_model_get_info(model, &info), MGV_OK);
     assert_int_equal(info.pooled_width, 0);
-    engine = golden_engine(&g, model, &threads);
+    engine = golden_engine(&g, model, MGV_PRECISION_AUTO, &threads);
     image = golden_image(&g.pictures[0]);
     memset(&output, 0, sizeof output);
     output.kind = MGV_OUTPUT_POOLED;
