@@ -126,6 +126,13 @@ $(CLI_SOURCES:%.c=$(BUILD)/%.o) $(DECODE_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tool
 	$(COMPILE) -c $< -o $@
 
 $(DECODE_SOURCES:%.c=$(BUILD)/%.o): COMPILE += $(DECODE_CFLAGS)
+# Who installs a library that was missing, or takes one away, has the decoders compiled anew by the next make. Written while this file is
+# read: what no rule makes is there whatever .SECONDARY says.
+DECODE_FOUND := $(strip jpeg $(JPEG) webp $(WEBP) heif $(HEIF) tiff $(TIFF))
+ifneq ($(shell cat $(BUILD)/tools/libraries 2>/dev/null),$(DECODE_FOUND))
+$(shell mkdir -p $(BUILD)/tools && echo '$(DECODE_FOUND)' >$(BUILD)/tools/libraries)
+endif
+$(DECODE_SOURCES:%.c=$(BUILD)/%.o): $(BUILD)/tools/libraries
 
 # Loops over all rows of an index, which gcc vectorises from -O3 on.
 $(BUILD)/tools/megavit_index_scan.o: CFLAGS += -O3

@@ -15,6 +15,14 @@ C
 check "make install" make --no-print-directory install BUILD="$build" PREFIX="$prefix"
 check "the installed command line runs" bash -c "'$prefix/bin/megavit' --version | grep -qx 'megavit $version'"
 check "the command line builds with a packager's CFLAGS" make --no-print-directory BUILD="$scratch/O1" CFLAGS=-O1 "$scratch/O1/megavit"
+# finds LIBRARIES: what make says when pkg-config finds no others; its own programs need not be there.
+printf '#!/bin/sh\ncase "$1 $FOUND" in --exists\\ "$2") ;; --exists*) exit 1 ;; --modversion*) echo 1.2 ;; esac\n' >"$scratch/pkg-config"
+chmod +x "$scratch/pkg-config"
+finds() { FOUND=$1 make --no-print-directory BUILD="$scratch/found" PKG_CONFIG="$scratch/pkg-config" "$scratch/found/tools/decode.o"; }
+compiled_anew() {
+    ! finds "" | grep -e -DMEGAVIT_HEIF && finds libheif | grep -e -DMEGAVIT_HEIF && ! finds libheif | grep -e -c && finds "" | grep -e -c
+}
+check "a library for pictures that is installed or taken away since is seen" compiled_anew
 check "DESTDIR goes before PREFIX" bash -c "
     make --no-print-directory install BUILD='$build' DESTDIR='$scratch/stage' PREFIX=/usr &&
     test -f '$scratch/stage/usr/include/megavit.h' && grep -qx 'prefix=/usr' '$scratch/stage/usr/share/pkgconfig/megavit.pc'"
