@@ -61,6 +61,30 @@ def raises(kind, pattern, call, *arguments, **named):
     raise AssertionError("%s was accepted" % (arguments,))
 
 
+class Pillow:
+    """What a picture of Pillow's is to NumPy."""
+
+    def __init__(self, array, mode):
+        self.array, self.mode = array, mode
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def check_pictures(engine, picture):
+    """One picture in place of a list would be a picture a row of it, and Pillow's modes other than these hold no such bytes."""
+    rows, grey = engine.encode([picture]), picture[:, :, 0]
+    assert numpy.array_equal(engine.encode(picture[None]), rows)
+    assert numpy.array_equal(engine.encode([Pillow(picture, "RGB")]), rows)
+    assert numpy.array_equal(engine.encode([Pillow(grey, "L")]), engine.encode([grey]))
+    tensor = Pillow(picture, picture.max)  # torch's have a function of that name
+    assert numpy.array_equal(engine.encode([tensor]), rows)
+    for wrong in (picture, picture[:4], grey):
+        raises(ValueError, "a list or an array", engine.encode, wrong)
+    for array, mode in ((grey, "P"), (picture, "YCbCr"), (numpy.dstack([picture, grey]), "CMYK")):
+        raises(ValueError, "this one is " + mode, engine.encode, [Pillow(array, mode)])
+
+
 def main():
     binary = sys.argv[1]
     path = os.path.join(ROOT, "examples", "model")
@@ -83,6 +107,7 @@ def main():
         grey = pictures[0][:, :, 0]
         assert numpy.array_equal(engine.encode([grey]), engine.encode([numpy.dstack([grey] * 3)]))
         assert engine.encode(pictures[:1], output="tokens").shape == (model.info.tokens_per_image, model.info.token_width)
+        check_pictures(engine, pictures[0])
         raises(megavit.Error, "made for 4", engine.encode, [pictures[0]] * 5)
         raises(ValueError, "uint8", engine.encode, [pictures[0].astype(numpy.float32)])
         raises(megavit.Error, "no images", engine.encode, [])

@@ -3,7 +3,8 @@
     import megavit
     model = megavit.Model("siglip2-base-patch16-224")
     engine = megavit.Engine(model, max_images=8, threads=4)
-    rows = engine.encode([picture, ...])           # numpy, uint8, [height, width, 3 or 4 or 1]; rows: float32 [pictures, width]
+    rows = engine.encode([picture, ...])           # numpy, uint8, [height, width, 3 or 4 or 1], or Pillow's in RGB, RGBA or L
+                                                   # rows: float32 [pictures, width]
     rows = engine.encode(batch)                    # torch on the card, uint8 [n, S, S, 3]: nothing leaves the card, nothing waits
 
 The library is looked for at MEGAVIT_LIBRARY, then where the system has it, then under build/ of a checkout. An Engine is used by one thread
@@ -118,6 +119,17 @@ def _call(name, *arguments):
         raise Error(error.code, error.message.decode())
 
 
+def _array(numpy, picture):
+    """A picture's bytes and mgv_pixel_format. Pillow's pictures have other modes of as many bytes, such as P and CMYK."""
+    array, mode = numpy.ascontiguousarray(picture), getattr(picture, "mode", "RGB")
+    channels = array.shape[2] if array.ndim == 3 else 1
+    if array.dtype != numpy.uint8 or array.ndim not in (2, 3) or channels not in FORMATS:
+        raise ValueError("a picture is uint8 [height, width, 1, 3 or 4]; this one is %s %s" % (array.dtype, array.shape))
+    if isinstance(mode, str) and mode not in ("L", "RGB", "RGBA"):  # of a tensor it is a function
+        raise ValueError("a picture of Pillow's is RGB, RGBA or L; this one is %s: convert(\"RGB\")" % mode)
+    return array, FORMATS[channels]
+
+
 def _sized(struct, **fields):
     return struct(struct_size=sizeof(struct), **fields)
 
@@ -168,20 +180,20 @@ class Engine:
             self._threads = None
 
     def encode(self, pictures, output="pooled", index=0, normalize=False):
-        """Rows of float32. pictures: numpy arrays, uint8 [height, width, channels] each, and the rows are one; or a torch tensor on the
+        """Rows of float32. pictures: arrays, uint8 [height, width, channels] each, and the rows are NumPy's; or a torch tensor on the
         card, uint8 [n, S, S, 3] of the model's size: then the rows are a tensor there, in the order of torch's current stream."""
         self.wait()
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(pictures, torch.Tensor) and pictures.is_cuda:
             return self._encode_tensor(torch, pictures, output, index)
         import numpy
-        taken = [numpy.ascontiguousarray(p) for p in pictures]
+        if getattr(pictures, "ndim", 4) != 4:
+            raise ValueError("pictures are a list or an array [n, height, width, channels]; this one is %s"
+                             % (tuple(pictures.shape),))
+        taken = [_array(numpy, picture) for picture in pictures]
         images = (_Image * max(len(taken), 1))()
-        for image, array in zip(images, taken):
-            if array.dtype != numpy.uint8 or array.ndim not in (2, 3) or (array.shape[2] if array.ndim == 3 else 1) not in FORMATS:
-                raise ValueError("a picture is uint8 [height, width, 1, 3 or 4]; this one is %s %s" % (array.dtype, array.shape))
-            image.__init__(sizeof(_Image), FORMATS[array.shape[2] if array.ndim == 3 else 1], array.ctypes.data, array.nbytes,
-                           array.shape[1], array.shape[0])
+        for image, (array, pixel_format) in zip(images, taken):
+            image.__init__(sizeof(_Image), pixel_format, array.ctypes.data, array.nbytes, array.shape[1], array.shape[0])
         out = _sized(_Output, kind=OUTPUTS[output], index=index, normalize=normalize)
         shape = _Shape()
         _call("mgv_engine_shape", self._handle, images, len(taken), byref(out), byref(shape))
