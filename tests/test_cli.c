@@ -1299,7 +1299,7 @@ static void classify_gives_sigmoid_probabilities(void **state) {
     write_labels(in_scratch("bad.safetensors"), &a, "[\\\"a\\\", \\\"b\\\"]", ", \"scale\": \"1x\"");
     assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("bad.safetensors"), own[1]), "scale");
     assert_bad_file(run("classify", "--model", MODEL, "--labels", MODEL "/model.safetensors", own[1]), "embeddings");
-    assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("absent"), own[1]), "absent");
+    assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("absent.safetensors"), own[1]), "absent");
     free(a.file);
 }
 
@@ -1499,9 +1499,9 @@ static void pixels_that_are_not_there_are_missed(void **state) {
 static void counts_end_at_a_million(void **state) {
     static const char *const beyond[] = {"1048577", "1073741824", "4294967297", "18446744073709551617"};
     (void)state;
-    assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("absent"), "-k", "1048576", own[0]), "absent");
+    assert_bad_file(run("classify", "--model", MODEL, "--labels", in_scratch("absent.safetensors"), "-k", "1048576", own[0]), "absent");
     for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
-        assert_int_equal(run("classify", "--model", MODEL, "--labels", in_scratch("absent"), "-k", beyond[i], own[0]), 1);
+        assert_int_equal(run("classify", "--model", MODEL, "--labels", in_scratch("absent.safetensors"), "-k", beyond[i], own[0]), 1);
         assert_non_null(strstr(said_err, "from 1 to 1048576"));
     }
 }

@@ -63,6 +63,11 @@ static void decode_gives_the_text_back(void **state) {
         assert_int_equal(run_from(in_scratch("ids"), "tokenize", "--model", folders[i], "--decode", "-", NULL), 0);
         assert_string_equal(said_out, "a model of pictures\n");
     }
+    write_all(in_scratch("ids"), "\xEF\xBB\xBF[1]\n", 7); /* as an editor with marks writes it */
+    assert_int_equal(run_from(in_scratch("ids"), "tokenize", "--model", TOKENIZERS "/gemma", "--decode", "--special", "-", NULL), 0);
+    assert_string_equal(said_out, "<eos>\n");
+    write_all(in_scratch("ids"), "[1]\n\xEF\xBB\xBF[1]\n", 11);
+    assert_bad_file(run_from(in_scratch("ids"), "tokenize", "--model", TOKENIZERS "/gemma", "--decode", "-", NULL), "no line of ids");
     assert_int_equal(run("tokenize", "--model", TOKENIZERS "/gemma", "--decode", "--special", "1"), 0);
     assert_string_equal(said_out, "<eos>\n");
 }
@@ -163,6 +168,12 @@ static void labels_may_be_texts(void **state) {
     assert_string_equal(said_out, by_file);
     assert_int_equal(run("classify", "--model", folder, "--label", "red", "--label", "dog", "--label", "cat", own[0]), 0);
     assert_string_not_equal(said_out, by_file); /* the template counts */
+    write_all(in_scratch("labels"), "\xEF\xBB\xBFred\ndog\ncat\n", 15); /* whatever it is called, as an editor with marks writes it */
+    assert_int_equal(run("classify", "--model", folder, "--labels", in_scratch("labels"), "--template", "a {} x", own[0]), 0);
+    assert_string_equal(said_out, by_file);
+    write_all(in_scratch("empty.txt"), "\xEF\xBB\xBF\n", 4);
+    assert_bad_file(run("classify", "--model", folder, "--labels", in_scratch("empty.txt"), own[0]), "no label");
+    assert_bad_file(run("classify", "--model", folder, "--labels", in_scratch("absent"), own[0]), "absent");
     assert_int_equal(run("classify", "--model", folder, "--label", "a", "--template", "no place", own[0]), 1);
     assert_int_equal(run("classify", "--model", folder, "--label", "a", "--labels", in_scratch("labels.txt"), own[0]), 1);
     assert_int_equal(run("classify", "--model", folder, own[0]), 1);

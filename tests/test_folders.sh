@@ -78,6 +78,8 @@ lists_of_names() {
     printf 'a/called.txt\0a/b/photo.jfif\0' >"$scratch/list0" && embed --files0-from "$scratch/list0" && expect 0 "a/called.txt a/b/photo.jfif " || return 1
     embed --files0-from - <"$scratch/list0" && expect 0 "a/called.txt a/b/photo.jfif " || return 1
     embed a/no_extension --files-from - <"$scratch/list" && expect 0 "a/no_extension a/called.txt a/b/c/1.png a/b/photo.jfif " || return 1
+    printf '\xef\xbb\xbfa/called.txt\na/b\n' >"$scratch/list" && embed --files-from "$scratch/list" &&
+        expect 0 "a/called.txt a/b/c/1.png a/b/photo.jfif " || return 1
     embed --files-from "$scratch/no_list" && expect 2 "" && [[ $said == *no_list* ]]
 }
 check "--files-from and --files0-from, from a file or standard input" lists_of_names

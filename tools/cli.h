@@ -154,6 +154,8 @@ void cli_say_skipped(const cli_list *pictures);
 
 /* Copies the words to texts; "-" before "--" becomes the lines of standard input. 0, or the exit code after saying why. */
 int cli_read_texts(const cli_list *words, cli_list *texts);
+/* Bytes of the mark that editors of other systems put in front of a file of lines: no part of the first one. */
+size_t cli_byte_order_mark(const char *line);
 /* Adds the lines of a file that are not empty. */
 int cli_read_label_lines(const char *name, cli_list *texts);
 /* The tokenizer of a directory. NULL after saying why, with *status set. */

@@ -320,8 +320,9 @@ static int print_labels(void *user, const char *name, const mgv_shape *shape, co
 /* ---- the command ---- */
 
 static int are_texts(const label_options *o) {
-    const size_t length = o->file ? strlen(o->file) : 0;
-    return o->texts.count > 0 || (length > 4 && strcmp(o->file + length - 4, ".txt") == 0);
+    static const char end[] = ".safetensors";
+    const size_t length = o->file ? strlen(o->file) : 0, ends = sizeof end - 1;
+    return o->texts.count > 0 || length < ends || strcmp(o->file + length - ends, end) != 0;
 }
 
 /* CLI_GO_ON, or the exit code after saying what does not go together. */
@@ -377,7 +378,7 @@ static int parse_and_classify(const cli_command *command, int argc, char **argv,
         CLI_DEVICES_OPTION(o),
         CLI_MEMORY_OPTION(o),
         CLI_NAMES_OPTIONS(how),
-        {"--labels", CLI_TEXT, &from->file, "FILE", "labels, a line each (.txt), or a safetensors file: see below"},
+        {"--labels", CLI_TEXT, &from->file, "FILE", "labels, a line each, or their embeddings (.safetensors): see below"},
         {"--label", CLI_TEXTS, &from->texts, "TEXT", "a label; may be given again"},
         {"--template", CLI_TEXT, &from->template, "TEXT", "what is made of a label, such as \"This is a photo of {}.\" ({})"},
         CLI_LOWER_CASE_OPTION(o.lower_case),

@@ -232,15 +232,17 @@ static int read_line(FILE *stream, int end, char line[MAX_NAME_BYTES + 1], size_
 static int add_list(FILE *stream, const char *list, int end, const cli_names *how, cli_list *pictures) {
     char *line = malloc(MAX_NAME_BYTES + 1);
     size_t first = pictures->count, length;
-    int worst = 0, zero;
+    int worst = 0, zero, lines = 0;
     if (!line) return out_of_memory();
     while (worst != CLI_MACHINE && read_line(stream, end, line, &length, &zero)) {
+        const char *name = line + (end == '\n' && lines == 0 ? cli_byte_order_mark(line) : 0);
         int status;
-        if (length == 0) continue;
-        if (zero) status = cli_fail(CLI_BAD_FILE, line, "there is a zero byte after this name, and names end with their line");
+        lines = 1;
+        if (*name == 0 && !zero) continue;
+        if (zero) status = cli_fail(CLI_BAD_FILE, name, "there is a zero byte after this name, and names end with their line");
         else if (length > MAX_NAME_BYTES)
             status = cli_fail(CLI_BAD_FILE, list, "a line of %zu bytes is no name: they have at most %u", length, MAX_NAME_BYTES);
-        else status = add_name(line, how, pictures);
+        else status = add_name(name, how, pictures);
         if (status > worst) worst = status;
     }
     free(line);

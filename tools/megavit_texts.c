@@ -9,7 +9,10 @@
 typedef struct text_line {
     char *text;
     size_t length, room;
+    int first; /* of its file */
 } text_line;
+
+size_t cli_byte_order_mark(const char *line) { return strncmp(line, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; }
 
 static int line_add(text_line *line, int byte) {
     if (line->length == line->room) {
@@ -25,15 +28,17 @@ static int line_add(text_line *line, int byte) {
 
 /* labels: empty lines are left out, and the end of a line may be \r\n. */
 static int add_line(text_line *line, int labels, cli_list *texts) {
+    size_t mark;
     if (labels && line->length > 0 && line->text[line->length - 1] == '\r') line->length--;
-    if (labels && line->length == 0) return 0;
     if (!line_add(line, 0)) return cli_fail(CLI_MACHINE, NULL, "out of memory for a line");
+    mark = line->first ? cli_byte_order_mark(line->text) : 0;
+    line->first = 0;
     line->length = 0;
-    return cli_list_add(texts, line->text);
+    return labels && line->text[mark] == 0 ? 0 : cli_list_add(texts, line->text + mark);
 }
 
 static int read_lines(FILE *stream, const char *name, int labels, cli_list *texts) {
-    text_line line = {NULL, 0, 0};
+    text_line line = {NULL, 0, 0, 1};
     int byte, status = 0;
     while (!status && (byte = getc(stream)) != EOF) {
         if (byte == 0) status = cli_fail(CLI_BAD_FILE, name, "line %zu has a zero byte", texts->count + 1);
