@@ -11753,8 +11753,8 @@ static uint32_t mgv__plan_alike(const mgv__plan *plan, uint32_t images) { return
 
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,  /* up to as many rows the latency regime is chosen where all keys fit at once, */
-    MGV__PLAN_LATENCY_MOST = 4096, /* and for other attention up to these at most, of pictures of any size up to those, by predicted time */
-    MGV__PLAN_LATENCY_TOKENS = 256,
+    MGV__PLAN_LATENCY_MOST = 4096, /* and for other attention up to these at most, by predicted time; of pictures of any size up to those, */
+    MGV__PLAN_LATENCY_TOKENS = 256, /* the rows of one tile of a cluster, behind which predicted times are worse */
     MGV__PLAN_COUNTERS_APART = 256, /* words from one buffer's counters to the next one's, which the L2 cache then has in another place */
     /* K is shared out where so many tiles do for a whole operation, of MLPs with more columns than SigLIP2-base's also fewer: there a tile
        is longer than the exchange of its sums; by tiles of 128 or 160 columns up to one round of an H100's clusters */
@@ -14281,9 +14281,10 @@ static int mgv__plan_pairs(mgv__plan *plan, uint32_t alike) {
 
 /* The regime that takes less time for so many images. Where all keys fit at once that was measured, but of towers. Else it is predicted: it
    is other arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole numbers,
-   which are the same on every host; they are no better than 10%, so the latency regime is to gain a twelfth. Of towers for pictures of any
-   size they are worse: behind 256 tokens, where it gains a fifth, it was 8% slower (Qwen2.5-VL, 352 tokens), then half as fast. Ablations
-   and projected rows are the throughput regime's, and where all keys fit token and layer outputs. */
+   which are the same on every host. They are no better than 10%, so the latency regime is to gain a twelfth, and behind one tile of rows a
+   fifth: there the prediction was up to a third better than the H200 (base at 384 px, to gain an eighth, took an eighth more), and of towers
+   for pictures of any size it is not asked. Ablations and projected rows are the throughput regime's, and where all keys fit token and layer
+   outputs. */
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
     const uint64_t rows = (uint64_t)alike * plan->tokens;
@@ -14303,6 +14304,7 @@ static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     latency = mgv__plan_predict_clocks(plan, MGV__LATENCY, alike) * mgv__plan_all_clusters(plan, MGV__THROUGHPUT);
     throughput = mgv__plan_predict_clocks(plan, MGV__THROUGHPUT, alike) * mgv__plan_all_clusters(plan, MGV__LATENCY);
     memcpy(plan->keys, keys, sizeof keys);
+    if (rows > MGV__PLAN_LATENCY_TOKENS) return 5 * latency <= 4 * throughput ? MGV__LATENCY : MGV__THROUGHPUT;
     return 12 * latency <= 11 * throughput ? MGV__LATENCY : MGV__THROUGHPUT;
 }
 

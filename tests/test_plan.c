@@ -767,7 +767,7 @@ static void test_latency_takes_all_shapes(void **state) {
         }
         plan_free(plan);
     }
-    assert_true(taken > 3 && taken < COUNT_OF(cases));
+    assert_true(taken > 1 && taken < COUNT_OF(cases));
 }
 
 static void test_models_beyond_the_kernel_are_refused(void **state) {

@@ -1,26 +1,35 @@
 """Compares the GPU engine with transformers in fp32 and bf16, on random weights, and times it.
 usage: check.py LIBRARY FATBIN WORD...
-words: stages errors checkpoints bits groups launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=... peer=B,...; throughput, latency, chosen: the
-regime of the words that follow; model=NAME, model=NAME/LAYERS: the model of the words bits, drain (two layers unless said), time and
-peer that follow, or so many layers of it"""
-import copy, ctypes, math, sys, tempfile, time
+words: stages errors checkpoints bits groups launches neighbour engines odd drain, time=B/group/lanes,... profile=... ladder=... peer=B,... regimes=B,...;
+throughput, latency, chosen: the regime of the words that follow; model=NAME, model=NAME/LAYERS: the model of the words bits, drain (two
+layers unless said), time, peer and regimes that follow, or so many layers of it"""
+import copy, ctypes, math, pathlib, random, statistics, sys, tempfile, time
 import torch
-from transformers import SiglipVisionConfig, SiglipVisionModel
+from transformers import CLIPVisionConfig, Dinov2Config, SiglipVisionConfig, SiglipVisionModel
+import families
 
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 torch.set_grad_enabled(False)
 NAMES = ('patches', 'stream', 'qkv', 'attended', 'mlp', 'weighted', 'head attended', 'head out', 'head mlp', 'pooled')
 TOKENS = -1 # among layers: the tokens
 failures = []
-regime = 0  # 0: the plan chooses
-MODELS = {'base-224': {}, 'base-384': dict(image_size=384), 'base-512': dict(image_size=512),
+REGIMES = ('chosen', 'throughput', 'latency')
+regime = 0  # of REGIMES
+MODELS = {'base-224': {}, 'base-320': dict(image_size=320), 'base-384': dict(image_size=384), 'base-512': dict(image_size=512),
           'so400m-224': dict(image_size=224, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
           'so400m-384': dict(image_size=384, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
           'large-256': dict(image_size=256, hidden_size=1024, intermediate_size=4096, num_attention_heads=16, num_hidden_layers=24),
           'base-224-headless': dict(vision_use_head=False),
           'giant-384': dict(image_size=384, patch_size=16, hidden_size=1536, intermediate_size=6144, num_attention_heads=16, num_hidden_layers=40)}
+NARROW = dict(hidden_size=720, intermediate_size=2884, num_attention_heads=10) # rows end within 64 columns
+MODELS.update({'so400m-256': dict(MODELS['so400m-224'], image_size=256), 'narrow-224': NARROW, 'narrow-384': dict(NARROW, image_size=384)})
 MODELS['so400m-224-headless'] = dict(MODELS['so400m-224'], vision_use_head=False)
 chosen_model = 'base-224'
+# For the word regimes: class, config, processor, mean and deviation. DINOv3's kernel takes floats.
+FAMILIES = {name: model for name, model in families.MODELS.items() if not name.endswith('embeds') and not name.startswith('dinov3')}
+FAMILIES['clip-l14-336'] = (FAMILIES['clip-l14'][0], CLIPVisionConfig(image_size=336, patch_size=14, intermediate_size=4096, **families.LARGE),
+                            *FAMILIES['clip-l14'][2:])
+FAMILIES['dinov2-b14-518'] = (FAMILIES['dinov2-b14'][0], Dinov2Config(image_size=518, patch_size=14), *FAMILIES['dinov2-b14'][2:])
 
 
 def most_pictures():
@@ -83,7 +92,7 @@ class Engine:
         self.rows = rows
         self.lib.harness_want_rows(self.h, (ctypes.c_int32 * len(layers))(*layers), len(layers), rows.data_ptr())
 
-    def ran(self): return ('throughput', 'latency')[self.lib.harness_regime(self.h)] + f', {self.lib.harness_clusters(self.h)} clusters'
+    def ran(self): return REGIMES[1 + self.lib.harness_regime(self.h)] + f', {self.lib.harness_clusters(self.h)} clusters'
 
     def close(self): self.lib.harness_close(self.h)
 
@@ -392,7 +401,11 @@ ODD = (('256 tokens', dict(image_size=256)), ('64 tokens, patch 32', dict(image_
        ('heads of 80, 324 tokens', dict(image_size=288, hidden_size=640, intermediate_size=2560, num_attention_heads=8)),
        ('heads of 24', dict(hidden_size=192, intermediate_size=768, num_attention_heads=8)),
        ('heads of 8', dict(hidden_size=128, intermediate_size=512, num_attention_heads=16)),
-       ('heads of 40', dict(hidden_size=320, intermediate_size=1280, num_attention_heads=8)))
+       ('heads of 40', dict(hidden_size=320, intermediate_size=1280, num_attention_heads=8)),
+       ('720 wide', NARROW), ('720 wide, 576 tokens', MODELS['narrow-384']),
+       ('48 wide', dict(hidden_size=48, intermediate_size=100, num_attention_heads=2)),
+       ('17 heads of 64, 400 tokens', dict(image_size=320, hidden_size=1088, intermediate_size=4352, num_attention_heads=17)),
+       ('10 heads of 104', dict(hidden_size=1040, intermediate_size=4160, num_attention_heads=10)))
 
 
 def odd(lib, kernels, where):
@@ -407,7 +420,7 @@ def odd(lib, kernels, where):
         engine.run(pixels)
         exact, half = (reference(model, normalised(pixels), t) for t in (torch.float32, torch.bfloat16))
         got = engine.buffer(9, count)
-        verdict(relative(got, exact) <= relative(half, exact), f'{name} ({engine.ran()}): relative error {relative(got, exact):.2e}, transformers bf16 {relative(half, exact):.2e}')
+        verdict(relative(got, exact) <= relative(half, exact) and ran_where_asked(engine), f'{name} ({engine.ran()}): relative error {relative(got, exact):.2e}, transformers bf16 {relative(half, exact):.2e}')
         engine.close()
 
 
@@ -494,6 +507,58 @@ def timed(lib, kernels, where, settings):
         engine.close()
 
 
+def on_the_card(engine, pixels, count):
+    """The median; the card is kept at work while the host prepares a launch."""
+    took = []
+    for _ in range(count):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(200_000)
+        begin.record()
+        engine.launch(pixels)
+        end.record()
+        if engine.wait(): raise RuntimeError('a launch gave up')
+        torch.cuda.synchronize()
+        took.append(begin.elapsed_time(end))
+    return statistics.median(took)
+
+
+def tower(where):
+    """The chosen model, of any family, the side of its pictures, and what makes its values of their pixels."""
+    if chosen_model not in FAMILIES: return make_model(where, **MODELS[chosen_model]), side_of(chosen_model), normalised
+    kind, config, processor, *colours = FAMILIES[chosen_model]
+    mean, deviation = (torch.tensor(c, device='cuda').view(3, 1, 1) for c in colours)
+    values = lambda pixels: (pixels.permute(0, 3, 1, 2) / 255 - mean) / deviation
+    return families.make_model(kind, config, pathlib.Path(where), processor, *colours).cuda(), config.image_size, values
+
+
+def regimes(lib, kernels, _, settings):
+    """Both regimes on the same pictures in turns, milliseconds on the card, and the one that is chosen as a third engine; rows against fp32."""
+    global regime
+    asked = regime
+    with tempfile.TemporaryDirectory() as where: # a processor's file is of this model alone
+        model, side, values = tower(where)
+        for (images,) in settings:
+            pixels, engines, times = pictures(images, side, 20), [], ([], [], [])
+            exact, half = (reference(model, values(pixels), t) for t in (torch.float32, torch.bfloat16))
+            for regime in range(3):
+                engine = Engine(lib, where, kernels, images)
+                engine.poison()
+                engine.run(pixels)
+                error, bound = relative(engine.buffer(9, images), exact), relative(half, exact)
+                verdict(error <= bound and ran_where_asked(engine),
+                        f'{chosen_model}, {images} pictures, {REGIMES[regime]} ({engine.ran()}): {error:.2e} from fp32; transformers bf16 {bound:.2e}')
+                engines.append(engine)
+            for turn in range(9):
+                for engine in random.sample(engines, 3):
+                    ms = on_the_card(engine, pixels, 20)
+                    if turn: times[engines.index(engine)].append(ms) # the first turn warms up
+            chosen, throughput, latency = (statistics.median(t) for t in times)
+            print(f'  {chosen_model}, {images} pictures: throughput {throughput:.4f} ms, latency {latency:.4f}, {throughput / latency:.2f}x; '
+                  f'chosen {chosen:.4f} ({engines[0].ran()})', flush=True)
+            for engine in engines: engine.close()
+    regime = asked
+
+
 def peer(lib, kernels, where, settings):
     """transformers in bf16 with scaled_dot_product_attention, uint8 pixels on the card, as a CUDA graph: what is there without writing a line of one's own."""
     model = make_model(where, **MODELS[chosen_model])
@@ -540,14 +605,14 @@ if __name__ == '__main__':
     library, kernels, what = load(sys.argv[1]), sys.argv[2], sys.argv[3:]
     with tempfile.TemporaryDirectory() as where:
         for word in what:
-            if word in ('chosen', 'throughput', 'latency'):
-                regime = ('chosen', 'throughput', 'latency').index(word)
+            if word in REGIMES:
+                regime = REGIMES.index(word)
             elif word.startswith('model='):
                 chosen_model, _, layers = word[6:].partition('/')
                 if layers: MODELS[word[6:]] = dict(MODELS[chosen_model], num_hidden_layers=int(layers))
                 chosen_model = word[6:]
             elif '=' in word:
-                {'time': timed, 'profile': profile, 'ladder': ladder, 'peer': peer}[word.split('=')[0]](library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
+                {'time': timed, 'profile': profile, 'ladder': ladder, 'peer': peer, 'regimes': regimes}[word.split('=')[0]](library, kernels, where, [tuple(int(x) for x in part.split('/')) for part in word.split('=')[1].split(',')])
             else:
                 globals()[word](library, kernels, where)
     print(f'{len(failures)} failures', flush=True)

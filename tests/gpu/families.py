@@ -94,7 +94,12 @@ def check(program, name):
         verdict(said.returncode == 0, f'{name} validate: exit {said.returncode}' + ('' if said.returncode == 0 else '\n' + said.stdout[-3000:] + said.stderr[-500:]))
 
 
-hopper = torch.cuda.get_device_capability()[0] == 9
-for name in sys.argv[2:] or [name for name in MODELS if hopper or not name.startswith('dinov3')]: check(sys.argv[1], name)
-print(f'{len(failures)} failures')
-sys.exit(bool(failures))
+def main():
+    hopper = torch.cuda.get_device_capability()[0] == 9
+    for name in sys.argv[2:] or [name for name in MODELS if hopper or not name.startswith('dinov3')]: check(sys.argv[1], name)
+    print(f'{len(failures)} failures')
+    sys.exit(bool(failures))
+
+
+if __name__ == '__main__':
+    main()

@@ -21,10 +21,14 @@ MODELS = { # model, config, side of a patch, merged patches a side, frames of a 
     'qwen3-8b': (Qwen3VLVisionModel, dict(depth=27, hidden_size=1152, intermediate_size=4304, out_hidden_size=4096), Qwen3VLVisionConfig, 16, 2, 2),
     'qwen3-wide': (Qwen3VLVisionModel, dict(depth=24, hidden_size=1024, intermediate_size=4096, num_heads=8, # heads of 128
                                             out_hidden_size=2048, deepstack_visual_indexes=[5, 11, 17]), Qwen3VLVisionConfig, 16, 2, 2),
+    'qwen3-narrow': (Qwen3VLVisionModel, dict(depth=24, hidden_size=720, intermediate_size=2884, num_heads=10, # rows end within 64 columns
+                                              out_hidden_size=2048, deepstack_visual_indexes=[5, 11, 17]), Qwen3VLVisionConfig, 16, 2, 2),
+    'naflex-narrow': (Siglip2VisionModel, dict(hidden_size=720, intermediate_size=2884, num_attention_heads=10), Siglip2VisionConfig, 16, 1, 1),
     'qwen2.5-wide': (Qwen2_5_VisionTransformerPretrainedModel,
                      dict(depth=32, hidden_size=1280, intermediate_size=3420, num_heads=10, out_hidden_size=3584,
                           fullatt_block_indexes=[7, 15, 23, 31]), Qwen2_5_VLVisionConfig, 14, 2, 2),
     'qwen2.5-7b': (Qwen2_5_VisionTransformerPretrainedModel, dict(depth=32, hidden_size=1280, intermediate_size=3420, out_hidden_size=3584, fullatt_block_indexes=[7, 15, 23, 31]), Qwen2_5_VLVisionConfig, 14, 2, 2)}
+POOLED = ('naflex-pooled', 'naflex-narrow')
 SIZES = [(16, 16), (10, 24), (2, 6), (32, 32), (14, 18), (40, 26)] # patches down and across
 TIMED = [(16, 16), (32, 32), (64, 64), (128, 128)]
 failures = []
@@ -78,7 +82,7 @@ def reference(name, model, pictures, dtype):
         x, h, w = patches(p, patch, merge, frames).to(device, dtype), p.shape[0] // patch, p.shape[1] // patch
         if name.startswith('naflex'):
             out = model(pixel_values=x[None], pixel_attention_mask=torch.ones(1, h * w, device=device, dtype=torch.int32), spatial_shapes=torch.tensor([[h, w]]))
-            rows.append([r.float().cpu() for r in (out.last_hidden_state[0], *([out.pooler_output] if name == 'naflex-pooled' else []))])
+            rows.append([r.float().cpu() for r in (out.last_hidden_state[0], *([out.pooler_output] if name in POOLED else []))])
             continue
         out = model(x, torch.tensor([[1, h, w]], device=device), return_dict=True)
         deep = getattr(out, 'deepstack_features', None) or []
@@ -98,7 +102,7 @@ def check(name, o):
         want, half = reference(name, model, pictures, torch.float32), reference(name, model, pictures, torch.bfloat16)
         tokens, opened = sum(h * w for h, w in SIZES), megavit.Model(place)
         engine = megavit.Engine(opened, backend=o.backend, max_images=len(pictures), max_tokens=tokens, row_outputs=1, threads=8)
-        outputs = [('tokens', 0)] + [('pooled', 0) if name == 'naflex-pooled' else ('deepstack', i) for i in range(len(want) - 1)]
+        outputs = [('tokens', 0)] + [('pooled', 0) if name in POOLED else ('deepstack', i) for i in range(len(want) - 1)]
         for (output, index), w, t in zip(outputs, want, half):
             got = torch.from_numpy(engine.encode(pictures, output, index))
             bound = off(t, w)

@@ -110,11 +110,11 @@ def main():
         with tempfile.TemporaryDirectory() as place:
             model = towers.make(name, pathlib.Path(place), o.layers, 'cuda')
             deep = getattr(model.config, 'deepstack_visual_indexes', None) or []
-            outputs = [('pooled', 0)] if name == 'naflex-pooled' else [('tokens', 0)] + [('deepstack', i) for i in range(len(deep))]
+            outputs = [('pooled', 0)] if name in towers.POOLED else [('tokens', 0)] + [('deepstack', i) for i in range(len(deep))]
             for batch in ([tuple(map(int, size.split('x'))) for size in batch.split(',')] for batch in o.batches.split()):
                 pictures = [torch.from_numpy(towers.picture(h, w, patch, i)).cuda() for i, (h, w) in enumerate(batch)]
                 on_host = [p.cpu().numpy() for p in pictures]
-                want, half = (towers.reference(name, model, on_host, t)[name == 'naflex-pooled'] for t in (torch.float32, torch.bfloat16))
+                want, half = (towers.reference(name, model, on_host, t)[name in towers.POOLED] for t in (torch.float32, torch.bfloat16))
                 bound = towers.off(half, want)
                 for build in builds:
                     build.open(place, pictures, outputs)
