@@ -24852,6 +24852,40 @@ static mgv_result mgv__read_vocabulary(mgv__tokenizer_reader *r, char *vocabular
     }
     return result;
 }
+/* A number, which mgv__json_double has taken, as serde_json reads it for huggingface/tokenizers: its digits as an integer, divided or
+   multiplied once. One in eight is not the nearest double, and of two ways to cut a run into as many of the same tokens, such as aaa into
+   aa and a, the last bit of the sum decides. */
+static double mgv__serde_double(const char *p) {
+    const int negative = *p == '-';
+    uint64_t digits = 0;
+    int64_t exponent = 0, written = 0;
+    int point = 0, full = 0, i;
+    double number, power;
+    char text[] = "1e000"; /* a power of ten */
+    for (p += negative; (*p >= '0' && *p <= '9') || *p == '.'; p++) {
+        const uint64_t digit = (uint64_t)(*p - '0');
+        if (*p == '.') {
+            point = 1;
+            continue;
+        }
+        full |= digits > UINT64_MAX / 10 || digits * 10 > UINT64_MAX - digit;
+        if (!full) digits = digits * 10 + digit;
+        exponent += full ? !point : -point;
+    }
+    if (*p == 'e' || *p == 'E') {
+        const int down = p[1] == '-';
+        for (p += down || p[1] == '+' ? 2 : 1; *p >= '0' && *p <= '9'; p++)
+            if (written < INT32_MAX) written = written * 10 + (*p - '0');
+        exponent += down ? -written : written;
+    }
+    number = (double)digits;
+    for (; exponent < -308 && number != 0; exponent += 308) number /= 1e308;
+    if (number == 0) return 0;
+    for (written = exponent < 0 ? -exponent : exponent, i = 4; i > 1; i--, written /= 10) text[i] = (char)('0' + written % 10);
+    if (!mgv__json_double(text, &power)) return 0;
+    number = exponent < 0 ? number / power : number * power;
+    return negative ? -number : number;
+}
 /* [["token", score], …] */
 static mgv_result mgv__read_scores(mgv__tokenizer_reader *r, char *vocabulary, size_t count) {
     mgv_tokenizer *t = r->t;
@@ -24869,6 +24903,7 @@ static mgv_result mgv__read_scores(mgv__tokenizer_reader *r, char *vocabulary, s
             *name != '"' || !mgv__json_double(score, &t->scores[id])) {
             return mgv__tokenizer_fail(r, "a vocabulary of Unigram is a list of pairs, each a token and its score");
         }
+        t->scores[id] = mgv__serde_double(score);
         if (t->scores[id] < least) least = t->scores[id];
         result = mgv__read_string(r, name, 0, &string, &bytes);
         if (result == MGV_OK && bytes == 0) result = mgv__tokenizer_fail(r, "a token without a name");

@@ -83,6 +83,8 @@ static void texts_become_these_ids(void **state) {
         {UNIGRAM("[[\"<unk>\",100.0],[\"xy\",100.0]]", ",\"unk_id\":0"), "xy", 1, {1}}, /* unknown ones score higher, and are a token */
         {UNIGRAM("[[\"a\",-1.0],[\"a\",-2.0],[\"b\",-1.0]]", ",\"unk_id\":null"), "ab", 2, {1, 2}},
         {UNIGRAM("[[\"<unk>\",0.0],[\"a\",-2.0]]", ",\"unk_id\":0"), "aqqa", 3, {1, 0, 1}},
+        /* the last bits of the scores decide */
+        {UNIGRAM("[[\"<unk>\",0.0],[\"a\",-4.603601967002491],[\"aa\",-1.4528238586125775]]", ",\"unk_id\":0"), "aaaaa", 3, {2, 2, 1}},
         /* Bytes where there are all, the unknown token where one is missing. */
         {MODEL("{\"a\":0,\"<0xC3>\":1,\"<unk>\":2}", "[]", "\"byte_fallback\":true,\"unk_token\":\"<unk>\"", ""), "a\xC3\xA9" "a", 3,
          {0, 2, 0}},
