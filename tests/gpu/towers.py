@@ -7,6 +7,10 @@ import numpy, torch
 from transformers import Siglip2VisionConfig, Siglip2VisionModel
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VisionTransformerPretrainedModel
+from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5VisionConfig
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5VisionModel
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'examples', 'python'))
@@ -27,6 +31,9 @@ MODELS = { # model, config, side of a patch, merged patches a side, frames of a 
     'qwen2.5-wide': (Qwen2_5_VisionTransformerPretrainedModel,
                      dict(depth=32, hidden_size=1280, intermediate_size=3420, num_heads=10, out_hidden_size=3584,
                           fullatt_block_indexes=[7, 15, 23, 31]), Qwen2_5_VLVisionConfig, 14, 2, 2),
+    'qwen2-7b': (Qwen2VisionTransformerPretrainedModel, dict(depth=32, embed_dim=1280, hidden_size=3584), Qwen2VLVisionConfig, 14, 2, 2),
+    'qwen3.5-0.8b': (Qwen3_5VisionModel, dict(depth=12, hidden_size=768, intermediate_size=3072, num_heads=12, out_hidden_size=1024), Qwen3_5VisionConfig, 16, 2, 2),
+    'qwen3.5-27b': (Qwen3_5VisionModel, dict(depth=27), Qwen3_5VisionConfig, 16, 2, 2),
     'qwen2.5-7b': (Qwen2_5_VisionTransformerPretrainedModel, dict(depth=32, hidden_size=1280, intermediate_size=3420, out_hidden_size=3584, fullatt_block_indexes=[7, 15, 23, 31]), Qwen2_5_VLVisionConfig, 14, 2, 2)}
 POOLED = ('naflex-pooled', 'naflex-narrow')
 SIZES = [(16, 16), (10, 24), (2, 6), (32, 32), (14, 18), (40, 26)] # patches down and across
