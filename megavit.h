@@ -11753,7 +11753,7 @@ static uint32_t mgv__plan_alike(const mgv__plan *plan, uint32_t images) { return
 
 enum {
     MGV__PLAN_LATENCY_ROWS = 448,  /* up to as many rows the latency regime is chosen where all keys fit at once, */
-    MGV__PLAN_LATENCY_MOST = 4096, /* and for other attention up to these at most, by predicted time; of pictures of any size up to those, */
+    MGV__PLAN_LATENCY_MOST = 4096, /* and else up to these at most, by predicted time; of pictures of any size up to those, */
     MGV__PLAN_LATENCY_TOKENS = 256, /* the rows of one tile of a cluster, behind which predicted times are worse */
     MGV__PLAN_COUNTERS_APART = 256, /* words from one buffer's counters to the next one's, which the L2 cache then has in another place */
     /* K is shared out where so many tiles do for a whole operation, of MLPs with more columns than SigLIP2-base's also fewer: there a tile
@@ -14279,12 +14279,12 @@ static int mgv__plan_pairs(mgv__plan *plan, uint32_t alike) {
     return 12 * pairs <= 11 * singles;
 }
 
-/* The regime that takes less time for so many images. Where all keys fit at once that was measured, but of towers. Else it is predicted: it
-   is other arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole numbers,
-   which are the same on every host. They are no better than 10%, so the latency regime is to gain a twelfth, and behind one tile of rows a
-   fifth: there the prediction was up to a third better than the H200 (base at 384 px, to gain an eighth, took an eighth more), and of towers
-   for pictures of any size it is not asked. Ablations and projected rows are the throughput regime's, and where all keys fit token and layer
-   outputs. */
+/* The regime that takes less time for so many images. For few rows where all keys fit at once that was measured, but of towers. Else it is
+   predicted: it is other arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole
+   numbers, which are the same on every host. They are no better than 10%, so the latency regime is to gain a twelfth, and behind one tile of
+   rows a fifth: there the prediction was up to a third better than the H200 (base at 384 px, to gain an eighth, took an eighth more), and of
+   towers for pictures of any size it is not asked. Ablations and projected rows are the throughput regime's, and where all keys fit token and
+   layer outputs. */
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
     const uint64_t rows = (uint64_t)alike * plan->tokens;
@@ -14296,8 +14296,7 @@ static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     if (!plan->latency_clusters || plan->forced_regime)
         return plan->latency_clusters && plan->forced_regime ? plan->forced_regime - 1 : (uint32_t)MGV__THROUGHPUT;
     if (rows > (plan->varlen ? MGV__PLAN_LATENCY_TOKENS : MGV__PLAN_LATENCY_MOST)) return MGV__THROUGHPUT;
-    if (!mgv__plan_is_online(plan) && (rows > MGV__PLAN_LATENCY_ROWS || !plan->needs_tower))
-        return rows <= MGV__PLAN_LATENCY_ROWS ? MGV__LATENCY : MGV__THROUGHPUT;
+    if (!mgv__plan_is_online(plan) && !plan->needs_tower && rows <= MGV__PLAN_LATENCY_ROWS) return MGV__LATENCY;
     memcpy(keys, plan->keys, sizeof keys);
     plan->keys[MGV__RANGE_FRAME] = alike; /* of tokens alone, whatever pictures they are of */
     plan->keys[MGV__RANGE_WINDOW] = mgv__plan_window_keys(plan->config, alike);

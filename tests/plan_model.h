@@ -62,13 +62,14 @@ static inline void plan_model_make(plan_model *m, const mgv__config *config, int
     memset(&checkpoint, 0, sizeof checkpoint);
     memset(&builder, 0, sizeof builder);
     m->model.config = *config;
-    if (config->image_size) m->model.config.position_side = config->image_size / config->patch;
+    if (config->image_size && config->rope_theta == 0) m->model.config.position_side = config->image_size / config->patch;
     t.family = config->family;
     t.hidden = config->hidden;
     t.intermediate = config->intermediate;
     t.layers = config->layers;
     t.patch = config->patch;
-    t.side = config->family == MGV_FAMILY_SIGLIP ? config->image_size / config->patch : config->position_side;
+    t.side = config->image_size ? config->image_size / config->patch : config->position_side;
+    t.registers = config->registers;
     t.temporal = config->temporal_patch;
     t.merge = config->merge;
     t.out = config->out_hidden;

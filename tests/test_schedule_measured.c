@@ -26,6 +26,12 @@ static const kind kinds[] = {
     {"base-320", MGV_FAMILY_SIGLIP, 768, 3072, 12, 12, 16, 320, 0, 0},
     {"naflex-720", MGV_FAMILY_SIGLIP2, 720, 2884, 12, 10, 16, 0, 0, 0},
     {"qwen3-720", MGV_FAMILY_QWEN3_VL, 720, 2884, 24, 10, 16, 0, 2048, 3},
+    {"clip-l14", MGV_FAMILY_CLIP, 1024, 4096, 24, 16, 14, 224, 0, 0},
+    {"clip-l14-336", MGV_FAMILY_CLIP, 1024, 4096, 24, 16, 14, 336, 0, 0},
+    {"dinov2-s14", MGV_FAMILY_DINOV2, 384, 1536, 12, 6, 14, 224, 0, 0},
+    {"dinov2-b14", MGV_FAMILY_DINOV2, 768, 3072, 12, 12, 14, 224, 0, 0},
+    {"dinov2-l14", MGV_FAMILY_DINOV2, 1024, 4096, 24, 16, 14, 224, 0, 0},
+    {"dinov3-s16", MGV_FAMILY_DINOV3, 384, 1536, 12, 6, 16, 224, 0, 0},
     {"large-256", MGV_FAMILY_SIGLIP, 1024, 4096, 24, 16, 16, 256, 0, 0},
     {"base-224", MGV_FAMILY_SIGLIP, 768, 3072, 12, 12, 16, 224, 0, 0},
 };
@@ -48,6 +54,10 @@ static const line lines[] = {
     {"large-256", 1, 0, 0.754}, {"large-256", 3, 0, 1.188}, {"large-256", 8, 0, 2.451},
     {"base-224", 1, 0, 0.283}, {"base-224", 3, 0, 0.480}, {"base-224", 8, 0, 0.639}, {"base-224", 592, 0, 36.655},
     {"base-320", 1, 0, 0.507}, {"base-320", 2, 0, 0.606}, {"base-384", 1, 0, 0.596}, {"base-384", 2, 0, 0.663}, {"so400m-256", 1, 0, 1.596},
+    {"clip-l14", 1, 0, 1.057}, {"clip-l14", 2, 0, 1.342}, {"clip-l14-336", 1, 0, 1.508},
+    {"dinov2-s14", 1, 0, 0.272}, {"dinov2-s14", 2, 0, 0.272}, {"dinov2-s14", 4, 0, 0.419}, {"dinov2-b14", 1, 0, 0.360}, {"dinov2-b14", 2, 0, 0.507},
+    {"dinov2-b14", 3, 0, 0.551}, {"dinov2-l14", 1, 0, 1.021}, {"dinov2-l14", 2, 0, 1.224},
+    {"dinov3-s16", 1, 0, 0.284}, {"dinov3-s16", 2, 0, 0.303}, {"dinov3-s16", 4, 0, 0.357},
     {"naflex-720", 1, 64, 0.376}, {"naflex-720", 1, 256, 0.409}, {"naflex-720", 4, 64, 0.427},
     {"qwen3-720", 1, 64, 0.864}, {"qwen3-720", 1, 256, 0.903}, {"qwen3-720", 4, 64, 0.919},
 };
@@ -68,7 +78,11 @@ static void config_of(mgv__config *config, const kind *k) {
     config->merge = config->temporal_patch = 1;
     config->epsilon = 1e-6f;
     config->activation = MGV__ACT_GELU_TANH;
-    config->use_head = !k->out_hidden;
+    config->use_head = k->family == MGV_FAMILY_SIGLIP || k->family == MGV_FAMILY_SIGLIP2;
+    config->registers = k->family == MGV_FAMILY_DINOV3 ? 4 : 0;
+    config->position_first = (uint32_t)mgv__find_family(k->family)->class_token;
+    config->prefix = config->position_first ? 1 + config->registers : 0;
+    if (k->family == MGV_FAMILY_DINOV3) config->rope_theta = 100;
     config->pixels.do_rescale = config->pixels.do_normalize = 1;
     config->position_side = k->family == MGV_FAMILY_SIGLIP2 ? 16 : 0;
     config->pixels.channels_last = k->family == MGV_FAMILY_SIGLIP2;
@@ -94,8 +108,11 @@ typedef struct choice {
     double throughput, latency;
 } choice;
 static const choice choices[] = {
-    {"base-320", 1, 0.586, 0.507}, {"base-320", 2, 0.606, 0.740}, {"base-384", 1, 0.596, 0.675}, {"base-384", 2, 0.663, 0.984},
-    {"so400m-256", 1, 1.596, 1.732},
+    {"base-320", 1, 0.586, 0.507},   {"base-320", 2, 0.606, 0.740},   {"base-384", 1, 0.596, 0.675},   {"base-384", 2, 0.663, 0.984},
+    {"so400m-256", 1, 1.596, 1.732}, {"clip-l14", 1, 1.257, 1.057},   {"clip-l14", 2, 1.342, 1.495},   {"clip-l14-336", 1, 1.508, 1.817},
+    {"dinov2-s14", 1, 0.388, 0.272}, {"dinov2-s14", 2, 0.398, 0.272}, {"dinov2-s14", 4, 0.419, 0.428}, {"dinov2-b14", 1, 0.536, 0.360},
+    {"dinov2-b14", 3, 0.551, 0.734}, {"dinov2-l14", 1, 1.127, 1.021}, {"dinov2-l14", 2, 1.224, 1.451}, {"dinov3-s16", 1, 0.366, 0.284},
+    {"dinov3-s16", 2, 0.375, 0.303}, {"dinov3-s16", 4, 0.424, 0.357},
 };
 
 static mgv_schedule_info schedule_of(const char *name, uint32_t images, uint32_t patches) {
