@@ -23087,6 +23087,7 @@ typedef struct mgv__tokenize_call {
     mgv__buffer ids;                         /* uint32_t: the result */
     mgv__unicode_run run;
     int fixed;                               /* the buffers have all that there is */
+    int cut;                                 /* a normalizer took characters off the beginning, so that nothing is the first of the text */
 } mgv__tokenize_call;
 
 /* Makes room for `extra` bytes behind what is there. */
@@ -23199,6 +23200,7 @@ static mgv_result mgv__step_replace(mgv__tokenize_call *call, const mgv__step *s
     while (result == MGV_OK && (found = mgv__find_bytes(p, end, step->from, step->from_bytes)) != NULL) {
         result = mgv__buffer_append(call, out, p, (size_t)(found - p));
         if (result == MGV_OK) result = mgv__buffer_append(call, out, step->to, step->to_bytes);
+        call->cut |= found == in && step->to_bytes == 0;
         p = found + step->from_bytes;
     }
     return result == MGV_OK ? mgv__buffer_append(call, out, p, (size_t)(end - p)) : result;
@@ -23226,6 +23228,7 @@ static mgv_result mgv__step_replace_set(mgv__tokenize_call *call, const mgv__ste
         }
         result = mgv__buffer_append(call, out, plain, (size_t)(p - plain));
         if (result == MGV_OK) result = mgv__buffer_append(call, out, step->to, step->to_bytes);
+        call->cut |= p == in && step->to_bytes == 0;
         plain = p = stop;
     }
     return result == MGV_OK ? mgv__buffer_append(call, out, plain, (size_t)(end - plain)) : result;
@@ -23255,6 +23258,7 @@ static mgv_result mgv__step_strip(mgv__tokenize_call *call, const mgv__step *ste
     const char *begin = in, *end = in + bytes;
     if (step->left) begin = mgv__spaces_end(call, begin, end);
     if (step->right) end = mgv__spaces_begin(call, begin, end);
+    call->cut |= begin > in;
     return mgv__buffer_append(call, out, begin, (size_t)(end - begin));
 }
 
@@ -23392,8 +23396,11 @@ static mgv_result mgv__section_normalized(mgv__tokenize_call *call, const char *
     return result == MGV_OK ? mgv__push_piece(call, &call->pieces, begin, bytes, MGV__NO_ID, first) : result;
 }
 static mgv_result mgv__section_raw(mgv__tokenize_call *call, const char *text, size_t bytes, int first) {
-    mgv_result result = mgv__normalize_text(call, &text, &bytes);
-    return result == MGV_OK ? mgv__split_added(call, &call->t->added_normalized, text, bytes, first, mgv__section_normalized) : result;
+    mgv_result result;
+    call->cut = 0;
+    result = mgv__normalize_text(call, &text, &bytes);
+    if (result != MGV_OK) return result;
+    return mgv__split_added(call, &call->t->added_normalized, text, bytes, first && !call->cut, mgv__section_normalized);
 }
 
 /* ---- pre-tokenizers ---- */

@@ -26,6 +26,11 @@ static mgv_tokenizer *open_json(const char *json) {
 #define SETS "{\"a\":0,\"b\":1,\"{\":2,\"-\":3,\"&\":4,\"_\":5,\" \":6,\"x\":7}"
 #define REPLACE(regex) NORMAL(SETS, "\"Replace\",\"pattern\":{\"Regex\":\"" regex "\"},\"content\":\"_\"")
 #define SPACED "{\"\xE2\x96\x81\":0,\"a\":1,\"b\":2,\"-\":3}"
+#define FIRST(normalizer) \
+    BPE(SPACED, "[]", ",\"normalizer\":{\"type\":" normalizer "},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\"," \
+                      "\"prepend_scheme\":\"first\"}")
+#define STRIPS FIRST("\"Strip\",\"strip_left\":true,\"strip_right\":true")
+#define TAKES_OFF(pattern) FIRST("\"Replace\",\"pattern\":{" pattern "},\"content\":\"\"")
 #define MERGED "{\"a\":0,\"b\":1,\"ab\":2}"
 #define FALLS "{\"a\":0,\"<0xC3>\":1,\"<0xA9>\":2,\"<unk>\":3}"
 
@@ -53,6 +58,10 @@ static void texts_become_these_ids(void **state) {
         {CUT(SPACED, "\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"String\":\"-\"},\"behavior\":\"Isolated\"},"
                      "{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"first\"}]"), "a-b a", 6,
          {0, 1, 3, 2, 0, 1}},
+        /* the first is what nothing was taken off in front of */
+        {STRIPS, "a b ", 4, {0, 1, 0, 2}}, {STRIPS, " a b", 3, {1, 0, 2}},
+        {TAKES_OFF("\"String\":\"-\""), "a-b", 3, {0, 1, 2}}, {TAKES_OFF("\"String\":\"-\""), "-ab", 2, {1, 2}},
+        {TAKES_OFF("\"Regex\":\"\\\\s+\""), "a b", 3, {0, 1, 2}}, {TAKES_OFF("\"Regex\":\"\\\\s+\""), " ab", 2, {1, 2}},
         {CUT("{\" \":0,\"a\":1}", SPLIT("\"Removed\",\"invert\":false", CLIPS)), "a a", 1, {0}},
         {CUT("{\" \":0,\"a\":1}", SPLIT("\"Removed\",\"invert\":true", CLIPS)), "a a", 2, {1, 1}},
         {BPE("{\"'\":0,\"s\":1,\"'s\":2}", "[\"' s\"]", ",\"pre_tokenizer\":{\"type\":" SPLIT("\"Isolated\"", QWENS) "}"), "'s", 1, {2}},
