@@ -185,7 +185,8 @@
        of the machine: MGV_BACKEND_CUDA takes them, AUTO does not.
        mgv_engine_desc.precision: all or some of the layers' products in MXFP8, by these kernels, or on the CPU, which rounds all that the
        kernel rounds (but in SigLIP's pooling head), also in bf16, for every tower, and says what it costs: layers' rows are Blackwell's
-       but for what the order of sums moves, and not as near to Hopper's.
+       but for what the order of sums moves. They are hardly nearer to Hopper's than to float32's: Hopper's kernels round weights with those
+       of the norm before them in them, so that both round on their own.
 
    FINDING YOUR WAY
        The public part comes first. Behind MEGAVIT_IMPLEMENTATION lies a list of the sections that follow it, in the order
