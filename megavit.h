@@ -23195,13 +23195,17 @@ static const char *mgv__find_bytes(const char *p, const char *end, const char *b
     }
     return NULL;
 }
+/* Whether a text that began with what is replaced, so many characters or more, begins later: what stands there now came from the last of
+   them, or from behind them. */
+static int mgv__shortens(const mgv__step *step, uint32_t characters) { return characters > (step->to_bytes > 0 ? 1u : 0u); }
 static mgv_result mgv__step_replace(mgv__tokenize_call *call, const mgv__step *step, const char *in, size_t bytes, mgv__buffer *out) {
     const char *p = in, *end = in + bytes, *found;
+    uint32_t code;
     mgv_result result = MGV_OK;
     while (result == MGV_OK && (found = mgv__find_bytes(p, end, step->from, step->from_bytes)) != NULL) {
         result = mgv__buffer_append(call, out, p, (size_t)(found - p));
         if (result == MGV_OK) result = mgv__buffer_append(call, out, step->to, step->to_bytes);
-        call->cut |= found == in && step->to_bytes == 0;
+        if (found == in) call->cut |= mgv__shortens(step, 1u + (mgv__utf8_read(found, &code) < step->from_bytes));
         p = found + step->from_bytes;
     }
     return result == MGV_OK ? mgv__buffer_append(call, out, p, (size_t)(end - p)) : result;
@@ -23229,7 +23233,7 @@ static mgv_result mgv__step_replace_set(mgv__tokenize_call *call, const mgv__ste
         }
         result = mgv__buffer_append(call, out, plain, (size_t)(p - plain));
         if (result == MGV_OK) result = mgv__buffer_append(call, out, step->to, step->to_bytes);
-        call->cut |= p == in && step->to_bytes == 0;
+        if (p == in) call->cut |= mgv__shortens(step, count);
         plain = p = stop;
     }
     return result == MGV_OK ? mgv__buffer_append(call, out, plain, (size_t)(end - plain)) : result;

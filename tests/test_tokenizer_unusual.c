@@ -30,7 +30,8 @@ static mgv_tokenizer *open_json(const char *json) {
     BPE(SPACED, "[]", ",\"normalizer\":{\"type\":" normalizer "},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\"," \
                       "\"prepend_scheme\":\"first\"}")
 #define STRIPS FIRST("\"Strip\",\"strip_left\":true,\"strip_right\":true")
-#define TAKES_OFF(pattern) FIRST("\"Replace\",\"pattern\":{" pattern "},\"content\":\"\"")
+#define PUTS(content, pattern) FIRST("\"Replace\",\"pattern\":{" pattern "},\"content\":\"" content "\"")
+#define TAKES_OFF(pattern) PUTS("", pattern)
 #define MERGED "{\"a\":0,\"b\":1,\"ab\":2}"
 #define FALLS "{\"a\":0,\"<0xC3>\":1,\"<0xA9>\":2,\"<unk>\":3}"
 
@@ -62,6 +63,8 @@ static void texts_become_these_ids(void **state) {
         {STRIPS, "a b ", 4, {0, 1, 0, 2}}, {STRIPS, " a b", 3, {1, 0, 2}},
         {TAKES_OFF("\"String\":\"-\""), "a-b", 3, {0, 1, 2}}, {TAKES_OFF("\"String\":\"-\""), "-ab", 2, {1, 2}},
         {TAKES_OFF("\"Regex\":\"\\\\s+\""), "a b", 3, {0, 1, 2}}, {TAKES_OFF("\"Regex\":\"\\\\s+\""), " ab", 2, {1, 2}},
+        {PUTS("b", "\"String\":\"-\""), "-a", 3, {0, 2, 1}}, {PUTS("b", "\"String\":\"--\""), "--a", 2, {2, 1}},
+        {PUTS("b", "\"Regex\":\"\\\\s+\""), " a", 3, {0, 2, 1}}, {PUTS("b", "\"Regex\":\"\\\\s+\""), "  a", 2, {2, 1}},
         {CUT("{\" \":0,\"a\":1}", SPLIT("\"Removed\",\"invert\":false", CLIPS)), "a a", 1, {0}},
         {CUT("{\" \":0,\"a\":1}", SPLIT("\"Removed\",\"invert\":true", CLIPS)), "a a", 2, {1, 1}},
         {BPE("{\"'\":0,\"s\":1,\"'s\":2}", "[\"' s\"]", ",\"pre_tokenizer\":{\"type\":" SPLIT("\"Isolated\"", QWENS) "}"), "'s", 1, {2}},
