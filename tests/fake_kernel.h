@@ -9,11 +9,15 @@ enum { FAKE_ENGINES = 4 };
 static mgv_engine *fake_engines[FAKE_ENGINES]; /* whose kernels are played; NULL: none */
 static uint32_t fake_lists;                    /* lists of tiles that the last launch had; 0: tiles are taken in turn */
 
-static inline float fake_pooled(const uint8_t *picture, size_t bytes, uint32_t column) {
+static inline uint32_t fake_sum(const uint8_t *picture, size_t bytes) {
     uint32_t sum = 0;
     size_t i;
     for (i = 0; i < bytes; i++) sum += picture[i];
-    return (float)sum + (float)column / 1024;
+    return sum;
+}
+static inline float fake_column(uint32_t sum, uint32_t column) { return (float)sum + (float)column / 1024; }
+static inline float fake_pooled(const uint8_t *picture, size_t bytes, uint32_t column) {
+    return fake_column(fake_sum(picture, bytes), column);
 }
 static inline float fake_row(int32_t layer, uint32_t element) { return (float)(element % 4096) + (float)(layer + 2) * 8192; }
 
@@ -57,8 +61,10 @@ static inline void fake_kernel(const void *argument) {
     for (i = 0; i < cuda->plan->op_count; i++) /* a GEMM stores through its map, which is of the arena */
         if (cuda->plan->ops[i].target == MGV__DEVICE_POOLED && arguments->ops[i].kind == MGV__KERNEL_GEMM_64)
             assert_ptr_equal(pooled, cuda->arena + cuda->plan->buffers[MGV__DEVICE_POOLED].offset);
-    for (i = 0; i < images; i++)
-        for (k = 0; k < columns; k++) pooled[i * columns + k] = fake_pooled(arguments->pixels + i * image_bytes, image_bytes, k);
+    for (i = 0; i < images; i++) {
+        const uint32_t sum = fake_sum(arguments->pixels + i * image_bytes, image_bytes);
+        for (k = 0; k < columns; k++) pooled[i * columns + k] = fake_column(sum, k);
+    }
     for (i = 0; i < cuda->plan->op_count; i++) {
         const mgv__kernel_op *op = &arguments->ops[i];
         if (op->kind != MGV__KERNEL_ROWS) continue;
