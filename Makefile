@@ -9,7 +9,8 @@ endif
 CXX ?= g++
 CLANG ?= clang
 BUILD ?= $(if $(CUDA),build/cuda,build)
-CFLAGS ?= -O2 -g
+DEBUG_INFO ?= -g
+CFLAGS ?= -O2 $(DEBUG_INFO)
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
 SANITIZE := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
 # CUDA=DIR: build with the CUDA backend, against the toolkit in DIR, under build/cuda. Nothing else needs a toolkit.
