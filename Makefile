@@ -46,7 +46,10 @@ LIBS := -lpthread -lm
 
 TEST_SOURCES := $(sort $(wildcard tests/test_*.c))
 TEST_SCRIPTS := $(sort $(wildcard tests/test_*.sh))
-TESTS := $(TEST_SOURCES:tests/%.c=$(BUILD)/tests/%)
+# What takes longest to compile or to run begins: no core waits for it at the end.
+LONGEST := $(patsubst %,test_%,toy no_plan cpu_sgemm no_stdio decoder_golden index lowering validation_mx validation steps)
+longest_first = $(filter $(LONGEST),$(1)) $(filter-out $(LONGEST),$(1))
+TESTS := $(patsubst %,$(BUILD)/tests/%,$(call longest_first,$(TEST_SOURCES:tests/%.c=%)))
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)) \
             $(patsubst examples/%.cc,$(BUILD)/examples/%,$(wildcard examples/*.cc))
@@ -54,8 +57,9 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)
 CLI_SOURCES := $(sort $(wildcard tools/megavit*.c))
 DECODE_SOURCES := $(sort $(wildcard tools/decode*.c)) tools/exif.c
 DECODE_OBJECTS := $(DECODE_SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/tools/stb.o
-# The library in it. Variants of tests take the object that their test programs share: WHOLE.
-WHOLE ?= $(BUILD)/tools/megavit_implementation.o
+# The library in it. Variants of tests take the object that their test programs share, those without macros too: VARIANT=1.
+VARIANT ?=
+WHOLE := $(BUILD)/$(if $(VARIANT),whole/plan.o,tools/megavit_implementation.o)
 CLI_OBJECTS := $(patsubst %/megavit_implementation.o,$(WHOLE),$(CLI_SOURCES:%.c=$(BUILD)/%.o)) $(BUILD)/tools/pipeline.o $(DECODE_OBJECTS)
 
 # Libraries that decode pictures, each where pkg-config finds it; without them stb_image reads JPEG.
@@ -173,7 +177,7 @@ $(BUILD)/examples/%: examples/%.cc
 
 # ---- tests: every tests/test_*.c is one program, every tests/test_*.sh one script; both speak TAP ----
 
-test: machine-programs $(TESTS) $(BUILD)/megavit $(EXAMPLES:$(BUILD)/%=$(BUILD)/tests/%) $(if $(EXAMPLES),$(LIBRARY))
+test: machine-programs $(if $(EXAMPLES),$(LIBRARY)) $(WHOLE) $(TESTS) $(BUILD)/megavit $(EXAMPLES:$(BUILD)/%=$(BUILD)/tests/%)
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(TEST_SCRIPTS) $(TESTS)
 
 $(BUILD)/tests/%: tests/%.c
@@ -199,7 +203,7 @@ $(2:tests/%.c=$(BUILD)/tests/%): private CUDA_CFLAGS := -I$(BUILD)/declared $(3)
 $(BUILD)/whole/$(1).o: private CUDA_CFLAGS := $(3) $(4:%=-DMEGAVIT_%=)
 endef
 DRIVING := $(filter $(CARD_TESTS),$(SHARING))
-PLANNING := $(filter-out $(DRIVING),$(filter $(call defining,PLAN) $(call defining,TEXT),$(SHARING)))
+PLANNING := $(filter-out $(DRIVING),$(if $(VARIANT),$(SHARING),$(filter $(call defining,PLAN) $(call defining,TEXT),$(SHARING))))
 $(eval $(call share,plain,$(filter-out $(DRIVING) $(PLANNING),$(SHARING)),-DMEGAVIT_NO_CUDA))
 $(eval $(call share,plan,$(PLANNING),-DMEGAVIT_NO_CUDA,TEXT PLAN))
 $(eval $(call share,card,$(DRIVING),-isystem tests/machine/include,TEXT CUDA NO_CUDART))
@@ -250,20 +254,20 @@ test-header:
 # The scripts choose compilers and flags themselves, so they run once; only the pixel variants do so with the compiler given.
 # Tests of what a macro takes away have implementations of their own, and no code that others have not.
 test-asan:
-	@$(MAKE) --no-print-directory test BUILD=build/asan WHOLE=build/asan/whole/plan.o CC=$(CLANG) CXX=$(CLANG)++ CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES= \
+	@$(MAKE) --no-print-directory test BUILD=build/asan VARIANT=1 CC=$(CLANG) CXX=$(CLANG)++ CFLAGS="$(SANITIZE)" TEST_SCRIPTS= EXAMPLES= \
 	  TEST_SOURCES="$(filter-out $(patsubst %,tests/test_%.c,no_plan no_stdio clock),$(TEST_SOURCES))"
 
 # Tests of the library alone: what is linked with them knows nothing of MemorySanitizer, and cmocka is harmless.
 LIBRARY_TESTS := $(patsubst tests/%.c,%,$(filter-out tests/test_pictures.c,$(shell grep -L 'tests/program.h' $(TEST_SOURCES))))
-library-tests: $(LIBRARY_TESTS:%=$(BUILD)/tests/%)
+library-tests: $(patsubst %,$(BUILD)/tests/%,$(call longest_first,$(LIBRARY_TESTS)))
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" tests/run $(LIBRARY_SCRIPTS) $^
 
 test-msan:
-	@$(MAKE) --no-print-directory library-tests BUILD=build/msan CC=$(CLANG) CFLAGS="-O1 -g1 -fno-omit-frame-pointer -fsanitize=memory -fno-sanitize-recover=all"
+	@$(MAKE) --no-print-directory library-tests BUILD=build/msan VARIANT=1 CC=$(CLANG) CFLAGS="-O1 -g1 -fno-omit-frame-pointer -fsanitize=memory -fno-sanitize-recover=all"
 
 # What has threads: models, engines and pools, decoders, the pipeline with workers that fail at random, and the command line on damaged pictures.
 test-tsan:
-	@$(MAKE) --no-print-directory test BUILD=build/tsan WHOLE=build/tsan/whole/plan.o CFLAGS="-O1 -g1 -fsanitize=thread" TEST_SCRIPTS=tests/test_many.sh EXAMPLES= \
+	@$(MAKE) --no-print-directory test BUILD=build/tsan VARIANT=1 CFLAGS="-O1 -g1 -fsanitize=thread" TEST_SCRIPTS=tests/test_many.sh EXAMPLES= \
 	  TEST_SOURCES="$(patsubst %,tests/test_%.c,card_pipeline pictures pipeline start races threads prepare decoder_threads)"
 
 # Lines and branches of the header and of the command line that the test programs in C reach; the real kernels' model is not among them.
@@ -281,7 +285,7 @@ coverage:
 
 # All tests are compiled by clang for its sanitizers; what another optimiser may change is numbers.
 test-clang:
-	@$(MAKE) --no-print-directory library-tests BUILD=build/clang CC=$(CLANG) CXX=$(CLANG)++ LIBRARY_SCRIPTS=tests/test_pixels_variants.sh \
+	@$(MAKE) --no-print-directory library-tests BUILD=build/clang VARIANT=1 CC=$(CLANG) CXX=$(CLANG)++ LIBRARY_SCRIPTS=tests/test_pixels_variants.sh \
 	  LIBRARY_TESTS="$(patsubst %,test_%,cpu cpu_plain cpu_sgemm half mxfp8 precisions pixels patches geometry clips engine steps siglip_golden qwen_golden families_golden decoder decoder_golden toy validation)"
 
 # Real weights and photographs, which are not ours to keep here (tests/real_weights.py).
