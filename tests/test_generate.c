@@ -396,6 +396,7 @@ static void control_c_does_not_end_it(void **state) {
     char byte;
     char *const arguments[] = {program, "chat", "--model", TALKING, "--temperature", "50", "--seed", "7", NULL};
     FILE *answers;
+    size_t said;
     pid_t pid;
     (void)state;
     assert_int_equal(pipe(to), 0);
@@ -422,7 +423,10 @@ static void control_c_does_not_end_it(void **state) {
     close(to[1]);
     answers = fdopen(from[0], "r");
     assert_non_null(answers);
-    said_out[fread(said_out, 1, sizeof said_out - 1, answers)] = 0;
+    said = fread(said_out, 1, sizeof said_out - 1, answers);
+    for (size_t i = 0; i < said; i++)
+        if (!said_out[i]) said_out[i] = ' '; /* so hot a model writes U+0000, too, where Ctrl-C comes late */
+    said_out[said] = 0;
     fclose(answers);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
