@@ -261,6 +261,34 @@ static void the_model_says_how_it_wants_to_generate(void **state) {
     assert_bad_file(run("generate", "--model", folder, "--prompt", "Hello"), "generation_config.json");
 }
 
+/* More positions than the model was made for are taken, and said once: when the prompt has them, and when the answer comes to them. */
+static void a_text_may_be_longer_than_the_model_was_made_for(void **state) {
+    static const char positions[] = "\"max_position_embeddings\": ", *const limits[] = {"   8", "  18", "  64"};
+    const char *folder = talking_without("config.json");
+    static char config[8192], file[600];
+    int64_t ids[64];
+    const uint32_t count = prompt_ids("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n", ids, 64);
+    char *at;
+    (void)state;
+    assert_in_range(count, 9, 17);
+    config[read_all(TALKING "/config.json", config, sizeof config - 1)] = 0;
+    at = strstr(config, positions);
+    assert_non_null(at);
+    snprintf(file, sizeof file, "%s/config.json", folder);
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        memcpy(at + strlen(positions), limits[i], 4); /* in the place of 4096 */
+        write_all(file, config, strlen(config));
+        assert_int_equal(run("generate", "--model", folder, "--prompt", "Hello", "--max-tokens", "20", "--ignore-eos"), 0);
+        assert_int_equal(lines(said_err), i < 2);
+        if (i < 2) assert_non_null(strstr(said_err, "longer than the model was made for"));
+    }
+    memcpy(at + strlen(positions), limits[0], 4);
+    write_all(file, config, strlen(config));
+    write_all(in_scratch("input"), "Hello\nHello\n", 12);
+    assert_int_equal(run_from(in_scratch("input"), "chat", "--model", folder, "--greedy", NULL), 0);
+    assert_int_equal(lines(said_err), 1);
+}
+
 static void what_cannot_be_is_said(void **state) {
     int64_t id = 1;
     char file[600];
@@ -467,7 +495,7 @@ int main(void) {
         cmocka_unit_test(chance_has_a_seed),
         cmocka_unit_test(prompts_may_be_empty),
         cmocka_unit_test(the_model_says_how_it_wants_to_generate),
-        cmocka_unit_test(what_cannot_be_is_said),
+        cmocka_unit_test(a_text_may_be_longer_than_the_model_was_made_for), cmocka_unit_test(what_cannot_be_is_said),
         cmocka_unit_test(a_conversation_keeps_its_pictures),
         cmocka_unit_test(a_session_is_kept_in_a_file),
         cmocka_unit_test(what_a_conversation_cannot_take_changes_nothing),

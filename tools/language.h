@@ -26,6 +26,7 @@ typedef struct language {
     cli_session *vision;       /* the model, and an engine that fits the pictures */
     mgv_session *session;
     uint32_t capacity;         /* of the session, ids */
+    int said_long;             /* that its text is longer than the model was made for */
     mgv_tokenizer *tokenizer;  /* NULL: nobody needs one */
     mgv_chat chat;
     mgv_model_info info;
@@ -56,6 +57,8 @@ uint32_t *language_ids(const language *l, const mgv_message *messages, uint32_t 
 /* Appends. stop: NULL, or a flag that another may raise: then the session is as it was, and *stopped is 1. */
 int language_append(language *l, const uint32_t *ids, uint64_t count, const language_picture *pictures, uint32_t picture_count,
                     const volatile sig_atomic_t *stop, int *stopped);
+/* Says, once, that the session's text is longer than the model was made for: what follows may mean nothing. */
+void language_say_long(language *l);
 /* Whether a text ends at this id. */
 int language_is_stop(const language *l, uint32_t id);
 

@@ -152,6 +152,7 @@ static int answer(chat *c, language_text *text) {
     language_show(text, shown);
     printf("%s\n", interrupted ? " ..." : "");
     fflush(stdout);
+    language_say_long(&c->l);
     if (ended) cli_fail(0, NULL, "the session is full: /reset begins anew, --context N makes it larger");
     return status;
 }

@@ -197,6 +197,7 @@ static int run_model(const generate_options *options, language *l, language_pict
     if (!status && options->logits) status = write_logits(options, l);
     if (!status) status = generate(options, l, g);
     g->done = now();
+    if (!status) language_say_long(l);
     if (!status) status = finish_text(options, l, g);
     if (!status && options->format == FORMAT_JSON) print_json(l, g);
     return status;

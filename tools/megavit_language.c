@@ -178,6 +178,15 @@ int language_begin(language *l, uint64_t capacity) {
     return result == MGV_OK ? 0 : cli_fail_library(l->name, result, &error);
 }
 
+void language_say_long(language *l) {
+    mgv_session_info info;
+    mgv_session_get_info(l->session, &info);
+    if (l->said_long || info.next <= l->info.max_positions) return;
+    l->said_long = 1;
+    cli_fail(0, l->name, "the text is longer than the model was made for: %u positions, and max_position_embeddings is %u", info.next,
+             l->info.max_positions);
+}
+
 int language_append(language *l, const uint32_t *ids, uint64_t count, const language_picture *pictures, uint32_t picture_count,
                     const volatile sig_atomic_t *stop, int *stopped) {
     mgv_append_desc desc = {0};
@@ -202,6 +211,7 @@ int language_append(language *l, const uint32_t *ids, uint64_t count, const lang
     }
     free(shown);
     if (step == MGV_STATUS_FAILED) return cli_fail_library(l->name, error.code, &error);
+    language_say_long(l);
     if (result == MGV_OK) return 0;
     if (result == MGV_ERROR_ARGUMENT || result == MGV_ERROR_UNSUPPORTED || result == MGV_ERROR_CAPACITY)
         return cli_fail(CLI_BAD_FILE, NULL, "%s", error.message);
