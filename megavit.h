@@ -4707,14 +4707,20 @@ static mgv_result mgv__defaults_read(const mgv__field *fields, size_t count, voi
     return mgv__fields_read(fields, count, target, text, "the defaults of the family", error);
 }
 
+/* An old file of CLIP has both NAME and NAME_dict, and transformers takes the latter and the class's defaults; of no other class. NULL: there
+   is neither. */
+static char *mgv__config_tower(char *root, const char *name, const char *of_clip) {
+    const char *type = mgv__json_member(root, "model_type");
+    char *tower = type == NULL || *type != '"' || mgv__json_is(type, "clip") ? mgv__json_member(root, of_clip) : NULL;
+    if (tower == NULL || *tower == 'n') tower = mgv__json_member(root, name);
+    return tower == NULL || *tower == 'n' ? NULL : tower;
+}
 /* The family of a config, and the object with the vision tower's keys: vision_config where there is one, whatever the whole model is
    (PaliGemma and others carry a SigLIP tower), else the top level of a saved tower. *vision: NULL where nothing is said about it. */
 static mgv_result mgv__config_find_vision(char *root, const char *file, const mgv__family **family, char **vision, mgv_error *error) {
     char *type = mgv__json_member(root, "model_type"), *inner_type = NULL, known[256] = "";
     size_t i;
-    *vision = mgv__json_member(root, "vision_config_dict"); /* old files of CLIP have both, and transformers takes this one */
-    if (*vision == NULL || **vision == 'n') *vision = mgv__json_member(root, "vision_config");
-    if (*vision != NULL && **vision == 'n') *vision = NULL;
+    *vision = mgv__config_tower(root, "vision_config", "vision_config_dict");
     if (*vision != NULL && **vision != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: vision_config is not an object", file);
     if (*vision != NULL) inner_type = mgv__json_member(*vision, "model_type");
     if (inner_type != NULL && *inner_type == '"') type = inner_type;
@@ -4856,18 +4862,16 @@ static const mgv__text_family *mgv__find_text_family(char *root) {
         if (mgv__json_is_one_of(type, mgv__text_families[i].types)) return &mgv__text_families[i];
     return NULL;
 }
-/* The text tower of a model, from text_config, or from the top level of a tower alone. Old files of CLIP have text_config_dict too, and
-   transformers takes it and the class's defaults instead. */
+/* The text tower of a model, from text_config, or from the top level of a tower alone. */
 static mgv_result mgv__text_config_parse(mgv__config *config, char *root, const char *file, mgv_error *error) {
     const mgv__text_family *family = mgv__find_text_family(root);
-    char *text = mgv__json_member(root, "text_config_dict");
+    char *text = mgv__config_tower(root, "text_config", "text_config_dict");
     mgv_result result;
     if (family == NULL) {
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "%s: a model_type without a text tower that is known here, which are SigLIP's, "
                          "SigLIP2's and CLIP's", file);
     }
-    if (text == NULL || *text == 'n') text = mgv__json_member(root, "text_config");
-    if (text == NULL || *text == 'n') text = root;
+    if (text == NULL) text = root;
     if (*text != '{') return mgv__fail(error, MGV_ERROR_MODEL, "%s: text_config is not an object", file);
     memset(config, 0, sizeof *config);
     config->family = family->family;

@@ -155,6 +155,9 @@ static void text_towers_are_read_so(void **state) {
     assert_int_equal(config.hidden, 64);
     config = good("{\"model_type\":\"clip\",\"text_config_dict\":null,\"text_config\":{\"hidden_size\":128}}", NULL, MGV_TOWER_TEXT);
     assert_int_equal(config.hidden, 128);
+    config = good("{\"model_type\":\"siglip\",\"text_config_dict\":{\"hidden_size\":96},\"text_config\":{\"hidden_size\":192}}", NULL,
+        MGV_TOWER_TEXT); /* of CLIP alone */
+    assert_int_equal(config.hidden, 192);
     config = good("{\"model_type\":\"clip\",\"text_config\":null,\"hidden_size\":256}", NULL, MGV_TOWER_TEXT);
     assert_int_equal(config.hidden, 256);
     assert_int_equal(config.has_text, 1);

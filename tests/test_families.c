@@ -277,7 +277,7 @@ static void test_model_types(void **state) {
         }
 }
 
-/* transformers takes an old file's vision_config_dict before its vision_config. */
+/* transformers takes an old file's vision_config_dict before its vision_config: of CLIP, of which there are such files. */
 static void test_vision_config_dict(void **state) {
     static const struct {
         const char *config;
@@ -287,6 +287,7 @@ static void test_vision_config_dict(void **state) {
          "\"vision_config_dict\":{\"num_hidden_layers\":5}}", 5, 12},
         {"{\"model_type\":\"clip\",\"vision_config_dict\":null,\"vision_config\":{\"num_hidden_layers\":3}}", 3, 12},
         {"{\"model_type\":\"clip\",\"vision_config_dict\":{\"num_attention_heads\":16}}", 12, 16},
+        {"{\"model_type\":\"siglip\",\"vision_config\":{\"num_hidden_layers\":3},\"vision_config_dict\":{\"num_hidden_layers\":5}}", 3, 12},
     };
     size_t i;
     (void)state;
