@@ -4707,8 +4707,8 @@ static mgv_result mgv__defaults_read(const mgv__field *fields, size_t count, voi
     return mgv__fields_read(fields, count, target, text, "the defaults of the family", error);
 }
 
-/* An old file of CLIP has both NAME and NAME_dict, and transformers takes the latter and the class's defaults; of no other class. NULL: there
-   is neither. */
+/* An old file of CLIP has both NAME and NAME_dict, and transformers takes the latter and the class's defaults; of no other class. NULL:
+   there is neither. */
 static char *mgv__config_tower(char *root, const char *name, const char *of_clip) {
     const char *type = mgv__json_member(root, "model_type");
     char *tower = type == NULL || *type != '"' || mgv__json_is(type, "clip") ? mgv__json_member(root, of_clip) : NULL;
@@ -14286,10 +14286,10 @@ static int mgv__plan_pairs(mgv__plan *plan, uint32_t alike) {
 
 /* The regime that takes less time for so many images. For few rows where all keys fit at once that was measured, but of towers. Else it is
    predicted: it is other arithmetic, so model and number of images choose it, by the times of a whole card, whatever this one has, in whole
-   numbers, which are the same on every host. They are no better than 10%, so the latency regime is to gain a twelfth, and behind one tile of
-   rows a fifth: there the prediction was up to a third better than the H200 (base at 384 px, to gain an eighth, took an eighth more), and of
-   towers for pictures of any size it is not asked. Ablations and projected rows are the throughput regime's, and where all keys fit token and
-   layer outputs. */
+   numbers, which are the same on every host. They are no better than 10%, so the latency regime is to gain a twelfth, and behind one tile
+   of rows a fifth: there the prediction was up to a third better than the H200 (base at 384 px, to gain an eighth, took an eighth more),
+   and of towers for pictures of any size it is not asked. Ablations and projected rows are the throughput regime's, and where all keys fit
+   token and layer outputs. */
 static uint32_t mgv__plan_choose_regime(mgv__plan *plan, uint32_t images) {
     const uint32_t alike = mgv__plan_alike(plan, images);
     const uint64_t rows = (uint64_t)alike * plan->tokens;
