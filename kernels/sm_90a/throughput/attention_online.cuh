@@ -136,46 +136,43 @@ template <int REST, int COUNT> DEVICE void online_merge(const float (&s)[COUNT],
     for (int i = 0; i < REST / 2; i++) o_rest[i] *= scale[i / 2 & 1];
 }
 
-/* All keys for one block of queries. The last block's softmax and products are outside of the loop:
-   nothing may be issued conditionally between products. */
-template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &op) {
-    constexpr int KEYS = online_keys<REST>();
-    RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
-    float s[KEYS / 2], o[32], o_rest[REST ? REST / 2 : 1], scale[2];
-    uint32_t p[KEYS / 4], row = 0;
-    Ring<MGV__STAGES> values = self.stage; /* whose values are multiplied next; self.stage: whose keys are */
+/* Nothing is added up yet; the first block's scores are on their way. */
+template <int REST, int COUNT> DEVICE void online_begin(Math &self, const OnlineQueries &queries, float (&s)[COUNT], float (&o)[32],
+                                                        float (&o_rest)[REST ? REST / 2 : 1]) {
     wgmma_registers_zero(o);
     wgmma_registers_zero(o_rest);
     wgmma_registers_zero(s);
-    const OnlineQueries queries = online_queries<REST>(self);
     math_wait_stage(self, self.stage);
     wgmma_registers_fence(s);
     wgmma_fence();
     online_scores<REST>(shared_address(self.shared->stage[self.stage.index]), queries, s);
+}
+
+/* The next block's scores, beside the products of this one's probabilities with its values. */
+template <int REST, int COUNT>
+DEVICE void online_next(Math &self, Ring<MGV__STAGES> &values, const OnlineQueries &queries, const uint32_t (&p)[COUNT / 2],
+                        float (&s)[COUNT], float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
+    self.stage.advance();
+    math_wait_stage(self, self.stage);
+    wgmma_registers_zero(s);
+    wgmma_registers_fence(s);
+    wgmma_registers_fence(o);
+    wgmma_registers_fence(o_rest);
+    wgmma_fence();
+    online_scores<REST>(shared_address(self.shared->stage[self.stage.index]), queries, s);
+    online_values<REST>(shared_address(self.shared->stage[values.index]), p, o, o_rest);
     wgmma_wait_group<0>();
     wgmma_registers_fence(s);
-#pragma unroll 1
-    for (; row + KEYS < op.tokens; row += KEYS) {
-        online_softmax(s, KEYS, self.lane, running, scale);
-        online_merge<REST>(s, scale, p, o, o_rest);
-        self.stage.advance();
-        math_wait_stage(self, self.stage);
-        wgmma_registers_zero(s);
-        wgmma_registers_fence(s);
-        wgmma_registers_fence(o);
-        wgmma_registers_fence(o_rest);
-        wgmma_fence();
-        online_scores<REST>(shared_address(self.shared->stage[self.stage.index]), queries, s);
-        online_values<REST>(shared_address(self.shared->stage[values.index]), p, o, o_rest);
-        wgmma_wait_group<0>();
-        wgmma_registers_fence(s);
-        wgmma_registers_fence(o);
-        wgmma_registers_fence(o_rest);
-        math_leave_stage(self, values.index);
-        values.advance();
-    }
-    online_softmax(s, op.tokens - row, self.lane, running, scale);
-    online_merge<REST>(s, scale, p, o, o_rest);
+    wgmma_registers_fence(o);
+    wgmma_registers_fence(o_rest);
+    math_leave_stage(self, values.index);
+    values.advance();
+}
+
+/* The last block's values, and the rows that come of all. */
+template <int REST, int COUNT>
+DEVICE void online_end(Math &self, const Ring<MGV__STAGES> &values, const RunningSoftmax &running, const uint32_t (&p)[COUNT],
+                       float (&o)[32], float (&o_rest)[REST ? REST / 2 : 1]) {
     wgmma_registers_fence(o);
     wgmma_registers_fence(o_rest);
     wgmma_fence();
@@ -189,6 +186,29 @@ template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &o
     const float rcp_sum[2] = {1.0f / quad_sum(running.sum[0]), 1.0f / quad_sum(running.sum[1])};
     online_write<64>(self, o, rcp_sum);
     if constexpr (REST != 0) online_write<REST>(self, o_rest, rcp_sum);
+}
+
+/* All keys for one block of queries. The last block's softmax and products are outside of the loop:
+   nothing may be issued conditionally between products. */
+template <int REST> DEVICE void online_block(Math &self, const mgv__kernel_op &op) {
+    constexpr int KEYS = online_keys<REST>();
+    RunningSoftmax running = {{-INFINITY, -INFINITY}, {0, 0}};
+    float s[KEYS / 2], o[32], o_rest[REST ? REST / 2 : 1], scale[2];
+    uint32_t p[KEYS / 4], row = 0;
+    Ring<MGV__STAGES> values = self.stage; /* whose values are multiplied next; self.stage: whose keys are */
+    const OnlineQueries queries = online_queries<REST>(self);
+    online_begin<REST>(self, queries, s, o, o_rest);
+    wgmma_wait_group<0>();
+    wgmma_registers_fence(s);
+#pragma unroll 1
+    for (; row + KEYS < op.tokens; row += KEYS) {
+        online_softmax(s, KEYS, self.lane, running, scale);
+        online_merge<REST>(s, scale, p, o, o_rest);
+        online_next<REST>(self, values, queries, p, s, o, o_rest);
+    }
+    online_softmax(s, op.tokens - row, self.lane, running, scale);
+    online_merge<REST>(s, scale, p, o, o_rest);
+    online_end<REST>(self, values, running, p, o, o_rest);
 }
 
 /* A math group without work lets the tile's stages pass. */

@@ -43,14 +43,8 @@ template <int REST> DEVICE bool range_block(Math &self, KeyWalk &walk, uint32_t 
     uint32_t p[KEYS / 4], left[2];
     Ring<MGV__STAGES> values = self.stage; /* whose values are multiplied next; self.stage: whose keys are */
     bool more;
-    wgmma_registers_zero(o);
-    wgmma_registers_zero(o_rest);
-    wgmma_registers_zero(s);
     const OnlineQueries queries = online_queries<REST>(self);
-    math_wait_stage(self, self.stage);
-    wgmma_registers_fence(s);
-    wgmma_fence();
-    online_scores<REST>(shared_address(self.shared->stage[self.stage.index]), queries, s);
+    online_begin<REST>(self, queries, s, o, o_rest);
     range_left(walk, row, left);
     wgmma_wait_group<0>();
     wgmma_registers_fence(s);
@@ -59,37 +53,11 @@ template <int REST> DEVICE bool range_block(Math &self, KeyWalk &walk, uint32_t 
         range_softmax(s, left, self.lane, running, scale);
         online_merge<REST>(s, scale, p, o, o_rest);
         range_left(walk, row, left);
-        self.stage.advance();
-        math_wait_stage(self, self.stage);
-        wgmma_registers_zero(s);
-        wgmma_registers_fence(s);
-        wgmma_registers_fence(o);
-        wgmma_registers_fence(o_rest);
-        wgmma_fence();
-        online_scores<REST>(shared_address(self.shared->stage[self.stage.index]), queries, s);
-        online_values<REST>(shared_address(self.shared->stage[values.index]), p, o, o_rest);
-        wgmma_wait_group<0>();
-        wgmma_registers_fence(s);
-        wgmma_registers_fence(o);
-        wgmma_registers_fence(o_rest);
-        math_leave_stage(self, values.index);
-        values.advance();
+        online_next<REST>(self, values, queries, p, s, o, o_rest);
     }
     range_softmax(s, left, self.lane, running, scale);
     online_merge<REST>(s, scale, p, o, o_rest);
-    wgmma_registers_fence(o);
-    wgmma_registers_fence(o_rest);
-    wgmma_fence();
-    online_values<REST>(shared_address(self.shared->stage[values.index]), p, o, o_rest);
-    wgmma_wait_group<0>();
-    wgmma_registers_fence(o);
-    wgmma_registers_fence(o_rest);
-    math_leave_stage(self, values.index);
-    self.stage.advance();
-    math_group_sync(self); /* results go where queries lie: all warps are done with them */
-    const float rcp_sum[2] = {1.0f / quad_sum(running.sum[0]), 1.0f / quad_sum(running.sum[1])};
-    online_write<64>(self, o, rcp_sum);
-    if constexpr (REST != 0) online_write<REST>(self, o_rest, rcp_sum);
+    online_end<REST>(self, values, running, p, o, o_rest);
     return more;
 }
 
