@@ -497,6 +497,13 @@ static void limits_that_no_picture_keeps_are_a_usage_mistake(void **state) {
         assert_int_equal(run("preprocess", "--model", VARIABLE_MODEL, first, second, "-o", output, own[0]), 1);
         assert_int_equal(lines(said_err), 1);
     }
+    for (size_t i = 0; i < 2; i++) { /* and of no picture: this model's have one size */
+        const char *limit = i ? "--max-pixels=65536" : "--min-pixels=64";
+        assert_int_equal(run("embed", "--model", MODEL, limit, "-o", in_scratch("limits.npy"), own[0]), 1);
+        assert_non_null(strstr(said_err, "are for models of any picture size; this one takes "));
+        assert_int_equal(run("plan", "--model", MODEL, limit), 1);
+        assert_string_equal(said_out, "");
+    }
     assert_false(exists(in_scratch("limits.npy")));
 }
 

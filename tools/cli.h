@@ -321,6 +321,8 @@ int cli_check_work(const char *model, const mgv_model_info *info);
 const mgv_model_info *cli_session_info(const cli_session *session);
 /* The vectors that pictures are compared by: embeds, or pooled of a model without. Returns how wide they are; 0: it has neither. */
 uint32_t cli_compared_by(const mgv_model_info *info, mgv_output_kind *kind);
+/* Whether --min-pixels and --max-pixels mean something for the model. 0, or CLI_USAGE after saying why not. */
+int cli_check_limits(const mgv_model *model, const cli_session_options *options);
 /* Makes an engine that fits this picture; reports a failure. */
 int cli_session_fit(cli_session *session, const cli_picture *picture);
 /* Makes the smallest engine if there is none; reports a failure. */

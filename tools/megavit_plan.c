@@ -110,7 +110,8 @@ static int plan_model(const mgv_model *model, const char *directory, const mgv_i
     int status;
     if (result == MGV_OK) result = mgv_model_grid(model, image, options->min_pixels, options->max_pixels, &grid, &error);
     if (result != MGV_OK) return cli_fail_library(directory, result, &error);
-    status = CLI_DONE;
+    status = cli_check_limits(model, options);
+    if (status != CLI_DONE) return status;
     schedule->tokens = grid.tokens;
     if (options->backend != MGV_BACKEND_CPU)
         status = cli_check_schedule(model, directory, schedule, options->backend == MGV_BACKEND_CUDA);

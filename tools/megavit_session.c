@@ -36,16 +36,19 @@ uint32_t cli_thread_count(const cli_session_options *options) {
 }
 
 /* Limits that no picture can keep are the command line's fault and not each picture's. A square has no other that a model would mind. */
-static int check_limits(const cli_session *session) {
-    const cli_session_options *options = &session->options;
+int cli_check_limits(const mgv_model *model, const cli_session_options *options) {
+    mgv_preprocessing_info rules;
     mgv_image square;
     mgv_grid grid;
     mgv_error error;
     mgv_result result;
     if (!options->min_pixels && !options->max_pixels) return CLI_DONE; /* what a model's files say is not the command line's */
+    if (mgv_model_get_preprocessing(model, &rules) == MGV_OK && rules.width)
+        return cli_fail(CLI_USAGE, options->model, "--min-pixels and --max-pixels are for models of any picture size; this one takes %u x %u",
+                        rules.width, rules.height);
     memset(&square, 0, sizeof square);
     square.width = square.height = 512;
-    result = mgv_model_grid(session->model, &square, options->min_pixels, options->max_pixels, &grid, &error);
+    result = mgv_model_grid(model, &square, options->min_pixels, options->max_pixels, &grid, &error);
     return result == MGV_ERROR_ARGUMENT ? cli_fail_library(NULL, result, &error) : CLI_DONE;
 }
 
@@ -141,7 +144,7 @@ cli_session *cli_session_open(const cli_session_options *options, int *status) {
         cli_session_close(session);
         return NULL;
     }
-    *status = check_limits(session);
+    *status = cli_check_limits(session->model, &session->options);
     if (*status == CLI_DONE) *status = cli_check_work(options->model, &session->info);
     if (*status == CLI_DONE) return session;
     cli_session_close(session);
