@@ -240,10 +240,10 @@ $(BUILD)/toy/megavit.h: megavit.h $(wildcard tests/toy/*)
 	tests/toy/add megavit.h > $@
 $(BUILD)/tests/test_toy: $(BUILD)/toy/megavit.h
 $(BUILD)/tests/test_toy: CUDA_CFLAGS := -DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN -I$(BUILD)/toy
-CARD_PIPELINE_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_messages megavit_options megavit_texts megavit_names megavit_pictures pipeline) $(DECODE_OBJECTS)
+CARD_PIPELINE_OBJECTS := $(patsubst %,$(BUILD)/tools/%.o,megavit_messages megavit_options megavit_names megavit_pictures pipeline) $(DECODE_OBJECTS)
 $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_card_validate: $(CARD_PIPELINE_OBJECTS)
 $(BUILD)/tests/test_card_pipeline $(BUILD)/tests/test_card_validate: LIBS := $(CARD_PIPELINE_OBJECTS) $(DECODE_LIBS) $(LIBS)
-CARD_GENERATE_OBJECTS := $(CARD_PIPELINE_OBJECTS) $(patsubst %,$(BUILD)/tools/%.o,megavit_language megavit_generate megavit_chat megavit_ids megavit_write)
+CARD_GENERATE_OBJECTS := $(CARD_PIPELINE_OBJECTS) $(patsubst %,$(BUILD)/tools/%.o,megavit_language megavit_generate megavit_chat megavit_ids megavit_write megavit_texts)
 $(BUILD)/tests/test_card_generate: $(CARD_GENERATE_OBJECTS)
 $(BUILD)/tests/test_card_generate: LIBS := $(CARD_GENERATE_OBJECTS) $(DECODE_LIBS) $(LIBS)
 # As a program is compiled that defines no feature macro.

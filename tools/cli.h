@@ -147,6 +147,8 @@ typedef struct cli_names {
 /* Replaces a folder by the files in it and in its folders, sorted by path, and "-" by the names on standard input, a line each. Links are
    followed, and each file comes once. how may be NULL. What could not be read is reported and left out. Returns the worst exit code met. */
 int cli_expand(const cli_list *names, const cli_names *how, cli_list *pictures);
+/* Bytes of the mark that editors of other systems put in front of a file of lines: no part of the first one. */
+size_t cli_byte_order_mark(const char *line);
 /* One line about what was left out of folders, with reasons, if there is something. */
 void cli_say_skipped(const cli_list *pictures);
 
@@ -154,8 +156,6 @@ void cli_say_skipped(const cli_list *pictures);
 
 /* Copies the words to texts; "-" before "--" becomes the lines of standard input. 0, or the exit code after saying why. */
 int cli_read_texts(const cli_list *words, cli_list *texts);
-/* Bytes of the mark that editors of other systems put in front of a file of lines: no part of the first one. */
-size_t cli_byte_order_mark(const char *line);
 /* Adds the lines of a file that are not empty. */
 int cli_read_label_lines(const char *name, cli_list *texts);
 /* The tokenizer of a directory. NULL after saying why, with *status set. */

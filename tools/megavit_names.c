@@ -212,6 +212,8 @@ static int add_name(const char *name, const cli_names *how, cli_list *pictures) 
 
 /* ---- lists of names ---- */
 
+size_t cli_byte_order_mark(const char *line) { return strncmp(line, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; }
+
 /* Reads the name up to `end`, without it; *length goes on counting where the name is too long for `line`, and *zero says whether it has a
    zero byte. 0 at the end of the input. */
 static int read_line(FILE *stream, int end, char line[MAX_NAME_BYTES + 1], size_t *length, int *zero) {

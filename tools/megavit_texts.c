@@ -12,8 +12,6 @@ typedef struct text_line {
     int first; /* of its file */
 } text_line;
 
-size_t cli_byte_order_mark(const char *line) { return strncmp(line, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; }
-
 static int line_add(text_line *line, int byte) {
     if (line->length == line->room) {
         size_t room = line->room ? line->room * 2 : 256;
