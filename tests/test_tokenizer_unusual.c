@@ -506,6 +506,19 @@ static void vocabularies_of_qwens_sizes_get_its_special_tokens(void **state) {
     }
     free(text);
 }
+/* What huggingface/tokenizers 0.23 has of these scores, when it has read them. */
+static void scores_are_read_as_serde_json_reads_them(void **state) {
+    static const struct { const char *text; double score; } cases[] = {
+        {"-15.275492379532281", -15.27549237953228}, {"-9.908701741838819", -9.90870174183882}, /* not the nearest */
+        {"-1.5e-3", -0.0015}, {"2.5E+1", 25}, {"7E2", 700}, {"-0.0", 0}, {"0.1000000000000000000000000001", 0.1}, {"3e-320", 3e-320},
+        {"-12345678901234567890123.75", -1.2345678901234568e22}, {"-123456789012345678901234567890e-10", -1.2345678901234567e19}};
+    size_t i;
+    (void)state;
+    for (i = 0; i < COUNT_OF(cases); i++) {
+        const double score = mgv__serde_double(cases[i].text);
+        if (score != cases[i].score) fail_msg("%s: %.17g", cases[i].text, score);
+    }
+}
 /* A class says how text is cut and normalized, and of a Unigram no more than that. */
 static void classes_take_any_model(void **state) {
     static const char *const said[] = {"tokenizer.json", UNIGRAM("[[\"a\",-1],[\"\xE2\x96\x81\",-1]]", ""), "tokenizer_config.json",
@@ -727,7 +740,7 @@ int main(void) {
         cmocka_unit_test(other_files_are_refused_so),
         cmocka_unit_test(files_of_clip_are_known_by_their_tokens),
         cmocka_unit_test(vocabularies_of_qwens_sizes_get_its_special_tokens),
-        cmocka_unit_test(classes_take_any_model),
+        cmocka_unit_test(scores_are_read_as_serde_json_reads_them), cmocka_unit_test(classes_take_any_model),
         cmocka_unit_test(clusters_end_where_unicode_says),
         cmocka_unit_test(ranks_are_merges),
         cmocka_unit_test(names_of_ranks_have_500_bytes_at_most),
