@@ -27,8 +27,8 @@ static mgv_tokenizer *open_json(const char *json) {
 #define REPLACE(regex) NORMAL(SETS, "\"Replace\",\"pattern\":{\"Regex\":\"" regex "\"},\"content\":\"_\"")
 #define SPACED "{\"\xE2\x96\x81\":0,\"a\":1,\"b\":2,\"-\":3}"
 #define FIRST(normalizer) \
-    BPE(SPACED, "[]", ",\"normalizer\":{\"type\":" normalizer "},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\"," \
-                      "\"prepend_scheme\":\"first\"}")
+    BPE(SPACED, "[]", ",\"normalizer\":{\"type\":" normalizer "},\"pre_tokenizer\":{\"type\":\"Metaspace\"," \
+                      "\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"first\"}")
 #define STRIPS FIRST("\"Strip\",\"strip_left\":true,\"strip_right\":true")
 #define PUTS(content, pattern) FIRST("\"Replace\",\"pattern\":{" pattern "},\"content\":\"" content "\"")
 #define TAKES_OFF(pattern) PUTS("", pattern)
