@@ -45,7 +45,8 @@ int cli_check_limits(const mgv_model *model, const cli_session_options *options)
     if (!options->min_pixels && !options->max_pixels) return CLI_DONE; /* what a model's files say is not the command line's */
     if (mgv_model_get_preprocessing(model, &rules) == MGV_OK && rules.width)
         return cli_fail(CLI_USAGE, options->model,
-                        "--min-pixels and --max-pixels are for models of any picture size; this one takes %u x %u", rules.width, rules.height);
+                        "--min-pixels and --max-pixels are for models of any picture size; this one takes %u x %u", rules.width,
+                        rules.height);
     memset(&square, 0, sizeof square);
     square.width = square.height = 512;
     result = mgv_model_grid(model, &square, options->min_pixels, options->max_pixels, &grid, &error);
