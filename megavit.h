@@ -5663,7 +5663,7 @@ static mgv_result mgv__config_explain_absence(mgv__source *source, mgv_error *er
                          "there is no such directory with a config.json; if this is a model's name on the Hugging Face hub, download it: "
                          "hf download %s --local-dir DIRECTORY", source->path);
     }
-    return mgv__fail(error, MGV_ERROR_IO, "there is no %sconfig.json", source->snapshot);
+    return mgv__fail(error, MGV_ERROR_IO, "there is no %sconfig.json; a model is the directory that holds one", source->snapshot);
 }
 static mgv_result mgv__config_parse_tower(mgv__config *config, char *root, mgv_tower tower, const char *file, mgv_error *error) {
     if (tower == MGV_TOWER_VISION) return mgv__config_parse(config, root, file, error);

@@ -264,7 +264,7 @@ static void a_hub_name_is_no_directory(void **state) {
     (void)state;
     memset(&d, 0, sizeof d);
     refused(&d, "google/siglip2-base-patch16-224", MGV_ERROR_IO, "hf download google/siglip2-base-patch16-224 --local-dir");
-    refused(&d, "m", MGV_ERROR_IO, "m: there is no config.json");
+    refused(&d, "m", MGV_ERROR_IO, "m: there is no config.json; a model is the directory that holds one");
     refused(&d, "./models/x", MGV_ERROR_IO, "there is no config.json");
     refused(&d, "/models/x", MGV_ERROR_IO, "there is no config.json");
 }
