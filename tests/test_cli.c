@@ -1146,6 +1146,23 @@ static void bench_takes_tokens_without_a_pooling_head(void **state) {
     assert_non_null(strstr(json, "{\"batch\":2,\"what\":\"cpu\",\"median_ms\":"));
 }
 
+static void bench_says_what_a_precision_costs(void **state) {
+    static const char said[] = " the worst row is ";
+    static const char *const names[] = {"bf16", "mxfp8"};
+    double worst[2];
+    uint32_t i;
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(run("bench", "--model", MODEL, "--batch", "2", "--threads", "1", "--backend", "cpu", "--precision", names[i]), 0);
+        assert_non_null(strstr(said_out, names[i]));
+        assert_non_null(strstr(said_out, said));
+        worst[i] = strtod(strstr(said_out, said) + sizeof said - 1, NULL);
+    }
+    assert_true(worst[0] > 1e-4 && worst[0] < 2e-2 && worst[1] > 2 * worst[0]);
+    assert_int_equal(run("bench", "--model", MODEL, "--batch", "1", "--threads", "1", "--backend", "cpu"), 0);
+    assert_null(strstr(said_out, said));
+}
+
 static void bench_prints_figures_and_json(void **state) {
     static char json[65536];
     const char *file = in_scratch("b.json");
@@ -1565,6 +1582,7 @@ int main(void) {
         cmocka_unit_test(plan_counts_every_operation),
         cmocka_unit_test(plan_prints_the_schedule_of_the_gpu),
         cmocka_unit_test(plan_says_why_the_gpu_does_not_run_a_model),
+        cmocka_unit_test(bench_says_what_a_precision_costs),
         cmocka_unit_test(bench_prints_figures_and_json),
         cmocka_unit_test(bench_takes_tokens_without_a_pooling_head),
         cmocka_unit_test(validate_wants_a_gpu),

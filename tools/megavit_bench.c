@@ -73,7 +73,7 @@ static int read_batches(const cli_command *command, const char *text, uint32_t *
     return cli_usage(command, "--batch takes up to %d numbers from 1 to 65536 with commas between, not '%s'", MAX_BATCHES, text);
 }
 
-static mgv_engine *make_engine(bench *b, mgv_backend backend, uint32_t batch, int *status) {
+static mgv_engine *make_engine(bench *b, mgv_backend backend, mgv_precision precision, uint32_t batch, int *status) {
     mgv_engine *engine = NULL;
     mgv_engine_desc desc;
     cli_fallback fallback;
@@ -83,6 +83,8 @@ static mgv_engine *make_engine(bench *b, mgv_backend backend, uint32_t batch, in
     desc.backend = backend;
     cli_watch_fallback(&fallback, &desc.logger);
     desc.packed_path = b->options.packed;
+    desc.resize = b->options.resize;
+    desc.precision = precision;
     desc.max_images = batch;
     desc.max_row_outputs = b->output != MGV_OUTPUT_POOLED;
     if (b->threads) desc.parallel = mgv_threads_parallel_for(b->threads);
@@ -110,32 +112,56 @@ static mgv_result encode(bench *b, mgv_engine *engine, const mgv_image *images, 
     return mgv_encode_blocking(engine, &desc, error);
 }
 
-/* No figure without a right answer: the first pictures against the CPU backend. */
-static int check_output(bench *b) {
-    uint32_t count = b->batch < CHECKED ? b->batch : CHECKED;
-    float *expected = malloc(count * b->output_floats * sizeof *expected);
+/* Rows of the first pictures by the CPU backend. NULL after a report. */
+static float *rows_on_cpu(bench *b, mgv_precision precision, uint32_t count, int *status) {
+    float *rows = malloc(count * b->output_floats * sizeof *rows);
     mgv_error error;
+    mgv_result result;
     mgv_engine *cpu;
-    int status = CLI_DONE;
-    mgv_result result = MGV_ERROR_NOMEM;
-    if (!expected) return cli_fail(CLI_MACHINE, NULL, "out of memory");
-    cpu = make_engine(b, MGV_BACKEND_CPU, count, &status);
-    if (cpu) result = encode(b, cpu, b->images, count, expected, MGV_PLACE_HOST, NULL, &error);
-    mgv_engine_destroy(cpu);
-    if (cpu && result == MGV_OK) result = encode(b, b->engine, b->images, b->batch, b->rows, MGV_PLACE_HOST, NULL, &error);
-    if (cpu && result != MGV_OK) status = cli_fail_library(NULL, result, &error);
-    for (uint32_t i = 0; status == CLI_DONE && i < count; i++) {
-        double difference = 0, norm = 0, tolerance = mgv_engine_backend(b->engine) == MGV_BACKEND_CUDA ? gpu_tolerance : 0;
-        for (size_t k = i * b->output_floats; k < (i + 1) * b->output_floats; k++) {
-            double e = expected[k], d = (double)b->rows[k] - e;
-            difference += d * d;
-            norm += e * e;
-        }
-        if (!(sqrt(difference / norm) <= tolerance))
-            status = cli_fail(CLI_MACHINE, NULL,
-                              "the output of picture %u is wrong: relative L2 %.2e against the CPU; no figures are shown", i, sqrt(difference / norm));
+    if (!rows) {
+        *status = cli_fail(CLI_MACHINE, NULL, "out of memory");
+        return NULL;
     }
+    cpu = make_engine(b, MGV_BACKEND_CPU, precision, count, status);
+    result = cpu ? encode(b, cpu, b->images, count, rows, MGV_PLACE_HOST, NULL, &error) : MGV_OK;
+    mgv_engine_destroy(cpu);
+    if (result != MGV_OK) *status = cli_fail_library(NULL, result, &error);
+    if (*status == CLI_DONE) return rows;
+    free(rows);
+    return NULL;
+}
+
+/* Relative L2 of the engine's row of a picture. */
+static double off(const bench *b, const float *expected, uint32_t picture) {
+    double difference = 0, norm = 0;
+    for (size_t k = picture * b->output_floats; k < (picture + 1) * b->output_floats; k++) {
+        const double e = expected[k], d = (double)b->rows[k] - e;
+        difference += d * d;
+        norm += e * e;
+    }
+    return sqrt(difference / norm);
+}
+
+/* No figure without a right answer: the first pictures against the CPU backend, which rounds alike. What a precision costs is said, too. */
+static int check_output(bench *b) {
+    const uint32_t count = b->batch < CHECKED ? b->batch : CHECKED;
+    const double tolerance = mgv_engine_backend(b->engine) == MGV_BACKEND_CUDA ? gpu_tolerance : 0;
+    const mgv_precision precision = b->options.precision;
+    int status = CLI_DONE;
+    double most = 0;
+    mgv_error error;
+    float *expected = rows_on_cpu(b, precision, count, &status), *exact = NULL;
+    if (expected && encode(b, b->engine, b->images, b->batch, b->rows, MGV_PLACE_HOST, NULL, &error) != MGV_OK)
+        status = cli_fail_library(NULL, error.code, &error);
+    for (uint32_t i = 0; status == CLI_DONE && i < count; i++)
+        if (!(off(b, expected, i) <= tolerance))
+            status = cli_fail(CLI_MACHINE, NULL, "the output of picture %u is wrong: relative L2 %.2e against the CPU; no figures are shown", i,
+                              off(b, expected, i));
+    if (status == CLI_DONE && precision != MGV_PRECISION_AUTO) exact = rows_on_cpu(b, MGV_PRECISION_AUTO, count, &status);
+    for (uint32_t i = 0; exact && i < count; i++) most = fmax(most, off(b, exact, i));
+    if (exact) printf("%6u  in %s the worst row is %.1e from the CPU's in float32\n", b->batch, mgv_precision_name(precision), most);
     free(expected);
+    free(exact);
     return status;
 }
 
@@ -262,7 +288,7 @@ static int make_pictures(bench *b) {
 static int bench_batch(bench *b) {
     int status = make_pictures(b), on_gpu;
     if (status != CLI_DONE) return status;
-    b->engine = make_engine(b, b->options.backend, b->batch, &status);
+    b->engine = make_engine(b, b->options.backend, b->options.precision, b->batch, &status);
     if (!b->engine) return status;
     on_gpu = mgv_engine_backend(b->engine) == MGV_BACKEND_CUDA;
     status = check_output(b);
@@ -391,6 +417,7 @@ static int run(const cli_command *command, int argc, char **argv) {
 const cli_command cli_bench = {
     "bench", "--model DIR [--batch LIST] [--backend auto|cpu|cuda] [--threads N] [--json FILE]", "how fast the model runs here",
     "Random pictures of the model's size in rotating buffers; the output, pooled vectors or, of a model without a pooling head, tokens,\n"
-    "is checked against the CPU first. On a GPU: the encode alone by CUDA events, then what a caller waits for. TFLOP/s on the model's\n"
-    "nominal FLOPs; the share is of the card's dense bf16 peak; energy is the whole card's, from NVML, while encodes follow each other.\n",
+    "is checked against the CPU first, and with --precision its distance from float32 is told. On a GPU: the encode alone by CUDA\n"
+    "events, then what a caller waits for. TFLOP/s on the model's nominal FLOPs; the share is of the card's dense bf16 peak; energy is\n"
+    "the whole card's, from NVML, while encodes follow each other.\n",
     run};
