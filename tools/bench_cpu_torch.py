@@ -1,8 +1,8 @@
 """Sets build/bench_cpu beside PyTorch and transformers on the same cores, in turns.
 
-    python tools/bench_cpu_torch.py [--model NAME] [--threads N] [--rounds N] [--repeat N]
+    python tools/bench_cpu_torch.py [--model NAME] [--threads N] [--rounds N] [--repeat N] [--torch-dtype bfloat16]
 
-Random weights in float32, transformers' default attention, no gradients. Each round runs megavit, then PyTorch; the
+Random weights in float32, transformers' default attention, no gradients; PyTorch's in another type if asked for. Each round runs megavit, then PyTorch; the
 best of all rounds is compared. Processor time is that of all threads; it hardly minds what else the machine does.
 """
 import argparse
@@ -19,19 +19,19 @@ except ImportError as error:
     sys.exit(0)
 
 
-def siglip():
+def siglip(dtype):
     config = transformers.SiglipVisionConfig()
-    model = transformers.SiglipVisionModel(config).eval()
-    return lambda: model(pixel_values=torch.zeros(1, 3, 224, 224) + 0.5).pooler_output
+    model = transformers.SiglipVisionModel(config).eval().to(dtype)
+    return lambda: model(pixel_values=(torch.zeros(1, 3, 224, 224) + 0.5).to(dtype)).pooler_output
 
 
-def qwen():
+def qwen(dtype):
     from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
     from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
     config = Qwen3VLVisionConfig(depth=24, hidden_size=1024, intermediate_size=4096, num_heads=16, out_hidden_size=2048,
                                  deepstack_visual_indexes=[5, 11, 17])
-    model = Qwen3VLVisionModel._from_config(config, attn_implementation="sdpa", dtype=torch.float32).eval()
-    pixels = torch.rand(784, 1536) * 2 - 1
+    model = Qwen3VLVisionModel._from_config(config, attn_implementation="sdpa", dtype=dtype).eval()
+    pixels = (torch.rand(784, 1536) * 2 - 1).to(dtype)
     return lambda: model(pixels, grid_thw=torch.tensor([[1, 28, 28]]))
 
 
@@ -64,17 +64,18 @@ def main():
     parser.add_argument("--threads", type=int, action="append")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--torch-dtype", choices=["float32", "bfloat16"], default="float32")
     options = parser.parse_args()
     print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}")
     for name in [options.model] if options.model else MODELS:
-        call = MODELS[name]()
+        call = MODELS[name](getattr(torch, options.torch_dtype))
         for threads in options.threads or [1, 2]:
             ours, theirs = [], []
             for _ in range(options.rounds):
                 ours.append(run_megavit(options.binary, name, threads, options.repeat))
                 theirs.append(run_torch(call, threads, options.repeat))
             a, b = ([min(column) for column in zip(*results)] for results in (ours, theirs))
-            print(f"{name} F32, {threads} thread(s): megavit {a[0]:.1f} ms, PyTorch {b[0]:.1f} ms, ratio {a[0] / b[0]:.2f}; "
+            print(f"{name} F32, {threads} thread(s): megavit {a[0]:.1f} ms, PyTorch in {options.torch_dtype} {b[0]:.1f} ms, ratio {a[0] / b[0]:.2f}; "
                   f"processor time {a[1]:.1f} ms, {b[1]:.1f} ms, ratio {a[1] / b[1]:.2f}", flush=True)
 
 
