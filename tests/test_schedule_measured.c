@@ -1,5 +1,5 @@
-/* mgv_model_get_schedule's times beside those that an H200 took (BENCHMARKS.md, 27 and 29 November 2026): no line is further off than a fifth, and few
-   pictures of one size are in the regime that took less. */
+/* mgv_model_get_schedule's times beside those that an H200 took (BENCHMARKS.md, 27 and 29 November 2026): no line is further off than a
+   fifth, and few pictures of one size are in the regime that took less. */
 #define MEGAVIT_IMPLEMENTATION
 #define MEGAVIT_PLAN
 #include "megavit.h"
@@ -55,8 +55,8 @@ static const line lines[] = {
     {"base-224", 1, 0, 0.283}, {"base-224", 3, 0, 0.480}, {"base-224", 8, 0, 0.639}, {"base-224", 592, 0, 36.655},
     {"base-320", 1, 0, 0.507}, {"base-320", 2, 0, 0.606}, {"base-384", 1, 0, 0.596}, {"base-384", 2, 0, 0.663}, {"so400m-256", 1, 0, 1.596},
     {"clip-l14", 1, 0, 1.057}, {"clip-l14", 2, 0, 1.342}, {"clip-l14-336", 1, 0, 1.508},
-    {"dinov2-s14", 1, 0, 0.272}, {"dinov2-s14", 2, 0, 0.272}, {"dinov2-s14", 4, 0, 0.419}, {"dinov2-b14", 1, 0, 0.360}, {"dinov2-b14", 2, 0, 0.507},
-    {"dinov2-b14", 3, 0, 0.551}, {"dinov2-l14", 1, 0, 1.021}, {"dinov2-l14", 2, 0, 1.224},
+    {"dinov2-s14", 1, 0, 0.272}, {"dinov2-s14", 2, 0, 0.272}, {"dinov2-s14", 4, 0, 0.419}, {"dinov2-b14", 1, 0, 0.360},
+    {"dinov2-b14", 2, 0, 0.507}, {"dinov2-b14", 3, 0, 0.551}, {"dinov2-l14", 1, 0, 1.021}, {"dinov2-l14", 2, 0, 1.224},
     {"dinov3-s16", 1, 0, 0.284}, {"dinov3-s16", 2, 0, 0.303}, {"dinov3-s16", 4, 0, 0.357},
     {"naflex-720", 1, 64, 0.376}, {"naflex-720", 1, 256, 0.409}, {"naflex-720", 4, 64, 0.427},
     {"qwen3-720", 1, 64, 0.864}, {"qwen3-720", 1, 256, 0.903}, {"qwen3-720", 4, 64, 0.919},

@@ -155,8 +155,8 @@ static int check_output(bench *b) {
         status = cli_fail_library(NULL, error.code, &error);
     for (uint32_t i = 0; status == CLI_DONE && i < count; i++)
         if (!(off(b, expected, i) <= tolerance))
-            status = cli_fail(CLI_MACHINE, NULL, "the output of picture %u is wrong: relative L2 %.2e against the CPU; no figures are shown", i,
-                              off(b, expected, i));
+            status = cli_fail(CLI_MACHINE, NULL, "the output of picture %u is wrong: relative L2 %.2e against the CPU; no figures are shown",
+                              i, off(b, expected, i));
     if (status == CLI_DONE && precision != MGV_PRECISION_AUTO) exact = rows_on_cpu(b, MGV_PRECISION_AUTO, count, &status);
     for (uint32_t i = 0; exact && i < count; i++) most = fmax(most, off(b, exact, i));
     if (exact) printf("%6u  in %s the worst row is %.1e from the CPU's in float32\n", b->batch, mgv_precision_name(precision), most);
