@@ -17,6 +17,8 @@ static const kind kinds[] = {
     {"qwen3-2b", MGV_FAMILY_QWEN3_VL, 1024, 4096, 24, 16, 16, 0, 2048, 3},
     {"qwen3-8b", MGV_FAMILY_QWEN3_VL, 1152, 4304, 27, 16, 16, 0, 4096, 3},
     {"qwen2.5-7b", MGV_FAMILY_QWEN2_5_VL, 1280, 3420, 32, 16, 14, 0, 3584, 0},
+    {"qwen3.5-0.8b", MGV_FAMILY_QWEN3_5, 768, 3072, 12, 12, 16, 0, 1024, 0},
+    {"qwen2-7b", MGV_FAMILY_QWEN2_VL, 1280, 5120, 32, 16, 14, 0, 3584, 0},
     {"naflex-base", MGV_FAMILY_SIGLIP2, 768, 3072, 12, 12, 16, 0, 0, 0},
     {"so400m-224", MGV_FAMILY_SIGLIP, 1152, 4304, 27, 16, 14, 224, 0, 0},
     {"so400m-384", MGV_FAMILY_SIGLIP, 1152, 4304, 27, 16, 14, 384, 0, 0},
@@ -34,6 +36,8 @@ static const kind kinds[] = {
     {"dinov3-s16", MGV_FAMILY_DINOV3, 384, 1536, 12, 6, 16, 224, 0, 0},
     {"large-256", MGV_FAMILY_SIGLIP, 1024, 4096, 24, 16, 16, 256, 0, 0},
     {"base-224", MGV_FAMILY_SIGLIP, 768, 3072, 12, 12, 16, 224, 0, 0},
+    {"base-256", MGV_FAMILY_SIGLIP, 768, 3072, 12, 12, 16, 256, 0, 0},
+    {"narrow-224", MGV_FAMILY_SIGLIP, 720, 2884, 12, 10, 16, 224, 0, 0},
 };
 
 typedef struct line {
@@ -46,6 +50,8 @@ static const line lines[] = {
     {"qwen3-8b", 1, 256, 1.398}, {"qwen3-8b", 1, 1024, 3.038}, {"qwen3-8b", 1, 4096, 12.58}, {"qwen3-8b", 1, 16384, 115.5},
     {"qwen2.5-7b", 1, 256, 1.498}, {"qwen2.5-7b", 1, 1024, 2.937}, {"qwen2.5-7b", 1, 4096, 10.42}, {"qwen2.5-7b", 1, 16384, 48.85},
     {"qwen3-2b", 1, 64, 0.964}, {"qwen3-2b", 4, 64, 1.049}, {"qwen3-8b", 1, 64, 1.267}, {"qwen3-8b", 4, 64, 1.393},
+    {"qwen3.5-0.8b", 1, 256, 0.401}, {"qwen3.5-0.8b", 1, 1024, 0.816}, {"qwen3.5-0.8b", 1, 4096, 3.121}, {"qwen3.5-0.8b", 1, 16384, 29.74},
+    {"qwen2-7b", 1, 256, 1.404}, {"qwen2-7b", 1, 1024, 3.602}, {"qwen2-7b", 1, 4096, 15.90}, {"qwen2-7b", 1, 16384, 136.8},
     {"qwen2.5-7b", 1, 64, 1.288}, {"qwen2.5-7b", 4, 64, 1.448},
     {"naflex-base", 1, 64, 0.359}, {"naflex-base", 1, 256, 0.364}, {"naflex-base", 4, 64, 0.379},
     {"so400m-224", 1, 0, 0.998}, {"so400m-224", 3, 0, 1.660}, {"so400m-224", 8, 0, 3.300},
@@ -60,10 +66,11 @@ static const line lines[] = {
     {"dinov3-s16", 1, 0, 0.286}, {"dinov3-s16", 2, 0, 0.305}, {"dinov3-s16", 4, 0, 0.357},
     {"naflex-720", 1, 64, 0.376}, {"naflex-720", 1, 256, 0.409}, {"naflex-720", 4, 64, 0.427},
     {"qwen3-720", 1, 64, 0.864}, {"qwen3-720", 1, 256, 0.903}, {"qwen3-720", 4, 64, 0.919},
+    {"base-256", 2, 0, 0.377}, {"narrow-224", 1, 0, 0.361}, {"narrow-224", 2, 0, 0.522}, {"narrow-224", 3, 0, 0.584},
 };
 
 static void config_of(mgv__config *config, const kind *k) {
-    const int qwen2_5 = k->family == MGV_FAMILY_QWEN2_5_VL;
+    const int qwen2_5 = k->family == MGV_FAMILY_QWEN2_5_VL, qwen2 = k->family == MGV_FAMILY_QWEN2_VL;
     uint32_t i;
     memset(config, 0, sizeof *config);
     config->family = k->family;
@@ -90,9 +97,10 @@ static void config_of(mgv__config *config, const kind *k) {
     config->merge = config->temporal_patch = 2;
     config->out_hidden = k->out_hidden;
     config->rope_theta = 10000;
-    config->position_side = qwen2_5 ? 0 : 48;
+    config->position_side = qwen2_5 || qwen2 ? 0 : 48;
     config->deepstack_count = k->deepstack_count;
     for (i = 0; i < k->deepstack_count; i++) config->deepstack[i] = k->layers == 27 ? 8 * (i + 1) : 6 * (i + 1) - 1;
+    if (qwen2) config->activation = MGV__ACT_GELU_QUICK;
     if (!qwen2_5) return;
     config->gated = 1;
     config->activation = MGV__ACT_SILU;
@@ -112,7 +120,8 @@ static const choice choices[] = {
     {"so400m-256", 1, 1.596, 1.732}, {"clip-l14", 1, 1.257, 1.057},   {"clip-l14", 2, 1.342, 1.495},   {"clip-l14-336", 1, 1.508, 1.817},
     {"dinov2-s14", 1, 0.388, 0.272}, {"dinov2-s14", 2, 0.398, 0.272}, {"dinov2-s14", 4, 0.419, 0.428}, {"dinov2-b14", 1, 0.536, 0.360},
     {"dinov2-b14", 3, 0.551, 0.734}, {"dinov2-l14", 1, 1.127, 1.021}, {"dinov2-l14", 2, 1.224, 1.451}, {"dinov3-s16", 1, 0.368, 0.286},
-    {"dinov3-s16", 2, 0.375, 0.305}, {"dinov3-s16", 4, 0.424, 0.357},
+    {"dinov3-s16", 2, 0.375, 0.305}, {"dinov3-s16", 4, 0.424, 0.357}, {"base-256", 2, 0.500, 0.377},
+    {"narrow-224", 1, 0.568, 0.361}, {"narrow-224", 2, 0.615, 0.522},
 };
 
 static mgv_schedule_info schedule_of(const char *name, uint32_t images, uint32_t patches) {

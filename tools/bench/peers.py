@@ -27,8 +27,16 @@ alone = '--alone' in arguments
 beside = [a.partition('=')[2] for a in arguments if a.startswith('--beside=')]
 
 
+def gated_silu(u): gate, up = u.chunk(2, -1); return F.silu(gate) * up
+def gelu_tanh(u): return F.gelu(u, approximate='tanh')
+def quick_gelu(u): return u * torch.sigmoid(1.702 * u)
+
+
 class Block(lean.Block):
     """x + the block before's last sum, then attention and the MLP, whose sum is left to the next block."""
+    def __init__(self, width, mlp, heads, activation=gelu_tanh, **shape):
+        super().__init__(width, mlp, heads, gated=activation is gated_silu, **shape)
+        self.activation = activation
     def forward(self, x, y, c, s):
         x = x + y
         B, N, d = x.shape
@@ -40,9 +48,7 @@ class Block(lean.Block):
         else: a = F.scaled_dot_product_attention(q, k, v)
         x = x + self.o(a.transpose(1, 2).reshape(B, N, d))
         u = self.up(self.n2(x))
-        if self.gated: g, u = u.chunk(2, -1); u = F.silu(g) * u
-        else: u = F.gelu(u, approximate='tanh')
-        return x, self.down(u)
+        return x, self.down(self.activation(u))
 
 
 class Cut(nn.Module):
@@ -88,11 +94,13 @@ class Head(nn.Module):
         return a + self.dn(F.gelu(self.u(self.hl(a)), approximate='tanh'))
 
 
-QWEN = {  # width, MLP, heads, layers, patch, out, DeepStack behind these layers, window, layers of full attention, gated
-    'qwen3-2b': (1024, 4096, 16, 24, 16, 2048, (5, 11, 17), 0, (), False),
-    'qwen3-8b': (1152, 4304, 16, 27, 16, 4096, (8, 16, 24), 0, (), False),
-    'qwen3-wide': (1024, 4096, 8, 24, 16, 2048, (5, 11, 17), 0, (), False), # heads of 128
-    'qwen2.5-7b': (1280, 3420, 16, 32, 14, 3584, (), 64, (7, 15, 23, 31), True)}
+QWEN = {  # width, MLP, heads, layers, patch, out, DeepStack behind these layers, window, layers of full attention, activation
+    'qwen3-2b': (1024, 4096, 16, 24, 16, 2048, (5, 11, 17), 0, (), gelu_tanh),
+    'qwen3-8b': (1152, 4304, 16, 27, 16, 4096, (8, 16, 24), 0, (), gelu_tanh),
+    'qwen3-wide': (1024, 4096, 8, 24, 16, 2048, (5, 11, 17), 0, (), gelu_tanh), # heads of 128
+    'qwen3.5-0.8b': (768, 3072, 12, 12, 16, 1024, (), 0, (), gelu_tanh),
+    'qwen2-7b': (1280, 5120, 16, 32, 14, 3584, (), 0, (), quick_gelu),
+    'qwen2.5-7b': (1280, 3420, 16, 32, 14, 3584, (), 64, (7, 15, 23, 31), gated_silu)}
 SIGLIP = {  # width, MLP, heads, layers, pixels, patch
     'base-224': (768, 3072, 12, 12, 224, 16), 'base-512': (768, 3072, 12, 12, 512, 16), 'so400m-224': (1152, 4304, 16, 27, 224, 14),
     'so400m-384': (1152, 4304, 16, 27, 384, 14), 'large-256': (1024, 4096, 16, 24, 256, 16)}
@@ -105,12 +113,13 @@ class Peer:
         build = lambda m: torch.compile(m, dynamic=False)
         self.input = example
         if name in QWEN:
-            width, mlp, heads, depth, patch, out, deep, window, full, gated = QWEN[name]
+            width, mlp, heads, depth, patch, out, deep, window, full, activation = QWEN[name]
+            rms = activation is gated_silu
             self.cut = build(Cut(width, patch, 2, 2, grid))
             windows = [0 if i in full else window for i in range(depth)]
-            self.blocks = [build(Block(width, mlp, heads, rope=True, gated=gated, win=w)) for w in windows]
-            self.deep = {at: build(Merger(width, out, False, gated)) for at in deep}
-            self.end = build(Merger(width, out, True, gated))
+            self.blocks = [build(Block(width, mlp, heads, activation, rope=True, win=w)) for w in windows]
+            self.deep = {at: build(Merger(width, out, False, rms)) for at in deep}
+            self.end = build(Merger(width, out, True, rms))
             n = grid[0] * grid[1]
             self.angles = [torch.randn(n, width // heads, device='cuda', dtype=bf) for _ in range(2)]
             self.order = self.back = None
@@ -187,7 +196,7 @@ def engines_beside(model, **limits): return [engine_of(model, kernels=pathlib.Pa
 
 
 def qwen(name, sides=(16, 32, 64, 128), sizes=False):
-    width, mlp, heads, depth, patch, out, deep, window, full, gated = QWEN[name]
+    width, mlp, heads, depth, patch, out, deep, window, full, activation = QWEN[name]
     outputs = [('tokens', 0)] + [('deepstack', i) for i in range(len(deep))]
     if only_warm:
         for side in sides:
@@ -239,7 +248,7 @@ def thirty():
 
 
 def padded(name, opened, warm, model=None):
-    width, mlp, heads, depth, patch, out, deep, window, full, gated = QWEN[name]
+    width, mlp, heads, depth, patch, out, deep, window, full, activation = QWEN[name]
     grids = sorted(thirty(), key=lambda g: g[0] * g[1])
     tokens = [h * w for h, w in grids]
     cost = lambda n: n * (4 * width * width + 2 * width * mlp) + 2 * n * n * width
@@ -339,7 +348,7 @@ def attention(library, kernels, sides=(64, 128)):
     lib.harness_alone_verdict.argtypes = lib.harness_alone_close.argtypes = [P]
     lib.harness_copy.argtypes = [P, P, ctypes.c_uint64]
     for name in QWEN:
-        width, mlp, heads, depth, patch, out, deep, window, full, gated = QWEN[name]
+        width, mlp, heads, depth, patch, out, deep, window, full, activation = QWEN[name]
         with tempfile.TemporaryDirectory() as where:
             model = towers.make(name, pathlib.Path(where), 1, 'cuda')
             save(model, where)
