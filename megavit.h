@@ -178,7 +178,8 @@
    NUMBERS
        fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
-       twice transformers' own error against fp64.
+       twice transformers' own error against fp64. MGV_PRECISION_FAST multiplies pictures in bf16 on CPUs that can (Xeons from Cooper
+       Lake on, EPYCs and Ryzens from Zen 4 on), 1.8 times as fast; the error is then about 6e-3.
 
        On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There are two kernels
        for Blackwell (sm_100a, sm_103a, sm_110a), with products of single multiprocessors and of pairs, that no card has run, only a model
@@ -787,9 +788,14 @@ enum {
     MGV_PRECISION_MXFP8 = MGV_PRECISION_QKV | MGV_PRECISION_OUT | MGV_PRECISION_FC1 | MGV_PRECISION_FC2,
     /* Those behind a norm; the others write the stream. FC1 | FC2 is nearer to float32, with more of the work in MXFP8 (BENCHMARKS.md). */
     MGV_PRECISION_MXFP8_MIXED = MGV_PRECISION_QKV | MGV_PRECISION_FC1,
-    MGV_PRECISION_BF16 = 16 /* none of them: on the CPU, too */
+    MGV_PRECISION_BF16 = 16, /* none of them: on the CPU, too */
+    /* As AUTO, but a CPU that multiplies bf16 (AVX512_BF16) has a vision tower's products and attention in it, sums in float32: faster
+       there, rows nearer to float32 than PyTorch's in bf16. Where there are no such instructions, for texts, and with MEGAVIT_SGEMM the
+       rows are AUTO's. */
+    MGV_PRECISION_FAST = 32
 };
-/* The one that a name stands for: "auto", "bf16", "mxfp8", "mixed", or some of "qkv", "out", "fc1", "fc2" with '+' between. Any thread. */
+/* The one that a name stands for: "auto", "fast", "bf16", "mxfp8", "mixed", or some of "qkv", "out", "fc1", "fc2" with '+' between. Any
+   thread. */
 MEGAVIT_API mgv_result mgv_precision_of_name(const char *name, mgv_precision *precision, mgv_error *error);
 /* Such a name of it, which stays; NULL: it is no precision. */
 MEGAVIT_API const char *mgv_precision_name(mgv_precision precision);
@@ -2424,13 +2430,16 @@ MEGAVIT_API const char *mgv_result_name(mgv_result result) { return mgv__result_
 MEGAVIT_API const char *mgv_result_text(mgv_result result) { return mgv__result_find(result)->text; }
 MEGAVIT_API const char *mgv_version(void) { return MGV_VERSION; }
 
-/* By number. */
+/* By number, but the last. */
 static const char *const mgv__precision_names[] = {"auto", "qkv", "out", "qkv+out", "fc1", "mixed", "out+fc1", "qkv+out+fc1", "fc2",
                                                    "qkv+fc2", "out+fc2", "qkv+out+fc2", "fc1+fc2", "qkv+fc1+fc2", "out+fc1+fc2", "mxfp8",
-                                                   "bf16"};
+                                                   "bf16", "fast"};
 enum { MGV__PRECISIONS = sizeof mgv__precision_names / sizeof mgv__precision_names[0] };
+static mgv_precision mgv__precision_at(uint32_t i) { return i + 1 == MGV__PRECISIONS ? MGV_PRECISION_FAST : (mgv_precision)i; }
 MEGAVIT_API const char *mgv_precision_name(mgv_precision precision) {
-    return precision >= 0 && precision < (mgv_precision)MGV__PRECISIONS ? mgv__precision_names[precision] : NULL;
+    uint32_t i = 0;
+    while (i < (uint32_t)MGV__PRECISIONS && mgv__precision_at(i) != precision) i++;
+    return i < (uint32_t)MGV__PRECISIONS ? mgv__precision_names[i] : NULL;
 }
 /* code: of the failure. */
 static mgv_result mgv__precision_read(const char *name, mgv_precision *precision, mgv_result code, mgv_error *error) {
@@ -2439,15 +2448,14 @@ static mgv_result mgv__precision_read(const char *name, mgv_precision *precision
     size_t length;
     uint32_t i, set = 0;
     for (i = 0; i < (uint32_t)MGV__PRECISIONS && strcmp(name, mgv__precision_names[i]) != 0; i++) {}
-    *precision = (mgv_precision)i;
+    *precision = i < (uint32_t)MGV__PRECISIONS ? mgv__precision_at(i) : (mgv_precision)MGV_PRECISION_AUTO;
     if (i < (uint32_t)MGV__PRECISIONS) return MGV_OK;
-    *precision = MGV_PRECISION_AUTO;
     for (;; part += length + 1) { /* products in another order */
         length = strcspn(part, "+");
         for (i = 0; i < 4 && (strlen(products[i]) != length || memcmp(products[i], part, length) != 0); i++) {}
         if (i == 4 || set >> i & 1)
-            return mgv__fail(error, code, "there is no precision %q: it is auto, bf16, mxfp8, mixed, or some of qkv, out, fc1, fc2 with "
-                             "'+' between", name);
+            return mgv__fail(error, code, "there is no precision %q: it is auto, fast, bf16, mxfp8, mixed, or some of qkv, out, fc1, fc2 "
+                             "with '+' between", name);
         set |= 1u << i;
         if (!part[length]) break;
     }
@@ -9640,6 +9648,9 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 #else
 #include <cpuid.h>
 #endif
+#if !defined(MEGAVIT_SGEMM) && (defined(__clang__) ? __clang_major__ >= 9 : defined(__GNUC__) && __GNUC__ >= 10)
+#define MGV__CPU_PAIRS /* the compiler knows AVX512_BF16 */
+#endif
 #elif (defined(__aarch64__) && defined(__ARM_NEON)) || defined(_M_ARM64)
 #define MGV__CPU_NEON
 #include <arm_neon.h>
@@ -9708,6 +9719,11 @@ typedef struct mgv__cpu_kernels {
     void (*convert)(mgv_dtype dtype, const void *from, float *to, size_t n);
     /* packed[k * panel + j] = weight[j * stride + k], k < depth, j < panel; columns past `columns` repeat the last one. */
     void (*pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed);
+    /* packed[k * panel + j] = value[k * stride + j], k < depth, j < columns; columns past them are zeros. */
+    void (*pack_values)(const float *values, size_t stride, uint32_t columns, uint32_t panel, uint32_t depth, float *packed);
+    /* to[i * MGV__CPU_STRIDE + k] = from[i * stride + k], i < rows, k < depth; rows past them, up to tile_rows, are zeros. */
+    void (*block)(const float *from, size_t stride, uint32_t rows, uint32_t tile_rows, uint32_t depth, float *to);
+    int pairs; /* what pack, pack_values and block leave for tile has floats 2 k and 2 k + 1 as bf16 in the bits of float k */
     /* c[i * c_stride + j] (+)= sum over k < depth of a[i * MGV__CPU_STRIDE + k] * packed[k * panel + j], i < rows <= tile_rows, j < panel.
        May also write rows of c up to tile_rows and read rows of a up to there. */
     void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
@@ -9739,6 +9755,20 @@ typedef struct mgv__cpu_kernels {
     void (*rotate)(float *x, const float *cosine, const float *sine, size_t half);
 } mgv__cpu_kernels;
 
+/* Of floats as they are. */
+static void mgv__cpu_pack_values(const float *values, size_t stride, uint32_t columns, uint32_t panel, uint32_t depth, float *packed) {
+    uint32_t k;
+    for (k = 0; k < depth; k++, values += stride, packed += panel) {
+        memcpy(packed, values, columns * sizeof *packed);
+        memset(packed + columns, 0, (panel - columns) * sizeof *packed);
+    }
+}
+static void mgv__cpu_block(const float *from, size_t stride, uint32_t rows, uint32_t tile_rows, uint32_t depth, float *to) {
+    uint32_t i;
+    for (i = 0; i < rows; i++) memcpy(to + (size_t)i * MGV__CPU_STRIDE, from + i * stride, depth * sizeof *to);
+    for (; i < tile_rows; i++) memset(to + (size_t)i * MGV__CPU_STRIDE, 0, depth * sizeof *to);
+}
+
 #define MGV__VECTOR MGV__ISA_PLAIN
 #include MEGAVIT_FILENAME
 #undef MGV__VECTOR
@@ -9757,14 +9787,14 @@ typedef struct mgv__cpu_kernels {
 #endif
 
 #ifdef MGV__CPU_X86
-static void mgv__cpuid(uint32_t leaf, uint32_t out[4]) {
+static void mgv__cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
 #ifdef _MSC_VER
     int registers[4];
-    __cpuidex(registers, (int)leaf, 0);
+    __cpuidex(registers, (int)leaf, (int)subleaf);
     memcpy(out, registers, sizeof(registers));
 #else
     memset(out, 0, 4 * sizeof(out[0]));
-    __get_cpuid_count(leaf, 0, &out[0], &out[1], &out[2], &out[3]);
+    __get_cpuid_count(leaf, subleaf, &out[0], &out[1], &out[2], &out[3]);
 #endif
 }
 /* Which register files the operating system saves: Intel SDM volume 1, 13.3. */
@@ -9774,10 +9804,10 @@ static uint64_t mgv__saved_registers(void) { return (uint64_t)_xgetbv(0); }
 static mgv__isa mgv__cpu_detect(void) {
     uint32_t basic[4], leaf1[4], leaf7[4];
     uint64_t saved;
-    mgv__cpuid(0, basic);
+    mgv__cpuid(0, 0, basic);
     if (basic[0] < 7) return MGV__ISA_PLAIN;
-    mgv__cpuid(1, leaf1);
-    mgv__cpuid(7, leaf7);
+    mgv__cpuid(1, 0, leaf1);
+    mgv__cpuid(7, 0, leaf7);
     /* ecx of leaf 1: FMA 12, OSXSAVE 27, AVX 28, F16C 29. ebx of leaf 7: AVX2 5, AVX-512F 16. */
     if (((leaf1[2] >> 27) & 7) != 7 || ((leaf1[2] >> 12) & 1) == 0 || ((leaf7[1] >> 5) & 1) == 0) return MGV__ISA_PLAIN;
     saved = mgv__saved_registers();
@@ -9804,6 +9834,20 @@ static const mgv__cpu_kernels *mgv__cpu_kernels_of(mgv__isa isa) {
 #endif
     default: return NULL;
     }
+}
+/* The fastest that this CPU has for float32. */
+static const mgv__cpu_kernels *mgv__cpu_best_kernels(void) { return mgv__cpu_kernels_of(mgv__cpu_detect()); }
+/* Those that multiply in bf16; NULL: this CPU does not, or this program has no code for it. */
+static const mgv__cpu_kernels *mgv__cpu_kernels_of_pairs(void) {
+#ifdef MGV__CPU_PAIRS
+    uint32_t first[4], second[4];
+    if (mgv__cpu_detect() != MGV__ISA_AVX512) return NULL;
+    mgv__cpuid(7, 0, first);
+    mgv__cpuid(7, 1, second);
+    /* ebx: AVX512BW 30, AVX512VL 31. eax of subleaf 1: AVX512_BF16 5. */
+    if (first[0] >= 1 && first[1] >> 30 == 3 && second[0] >> 5 & 1) return &mgv__avx512_kernels_of_pairs;
+#endif
+    return NULL;
 }
 
 /* One picture on its way through a program. Zero it and set what you need. */
@@ -9920,9 +9964,7 @@ static void mgv__cpu_load(const mgv__cpu_job *job, uint32_t number, size_t first
 
 /* Copies rows side by side as a tile reads them, and zeros up to a whole tile. */
 static void mgv__cpu_copy_rows(const mgv__cpu_job *job, const float *from, size_t stride, uint32_t rows, uint32_t depth, float *to) {
-    uint32_t i;
-    for (i = 0; i < rows; i++) memcpy(to + (size_t)i * MGV__CPU_STRIDE, from + i * stride, depth * sizeof(*to));
-    for (; i < job->kernels->tile_rows; i++) memset(to + (size_t)i * MGV__CPU_STRIDE, 0, depth * sizeof(*to));
+    job->kernels->block(from, stride, rows, job->kernels->tile_rows, depth, to);
 }
 
 /* Rows that are fetched while the tiles of the block before are computed, some with every tile: weights are read once
@@ -10601,19 +10643,13 @@ static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention
     const size_t stride = job->run->program->buffers[op->source].columns;
     const float *keys = job->run->buffers[op->source] + first * stride + (size_t)(op->heads + head) * head_dim;
     const float *values = keys + (size_t)op->heads * head_dim;
-    uint32_t i, j;
+    uint32_t j;
     for (j = 0; j < count; j += panel) {
         job->kernels->pack(MGV_DTYPE_F32, keys + j * stride, stride, mgv__cpu_min(count - j, panel), head_dim,
                            scratch->keys + (size_t)j * head_dim);
     }
-    for (j = 0; j < head_dim; j += panel) {
-        const uint32_t columns = mgv__cpu_min(head_dim - j, panel);
-        for (i = 0; i < count; i++) {
-            float *to = scratch->values + (size_t)j * count + (size_t)i * panel;
-            memcpy(to, values + i * stride + j, columns * sizeof(*to));
-            memset(to + columns, 0, (panel - columns) * sizeof(*to));
-        }
-    }
+    for (j = 0; j < head_dim; j += panel)
+        job->kernels->pack_values(values + j, stride, mgv__cpu_min(head_dim - j, panel), panel, count, scratch->values + (size_t)j * count);
 }
 
 /* Columns `slice` of rows [key, key + keys), which the next head's item will read; nothing behind the last head. */
@@ -10641,7 +10677,7 @@ static void mgv__cpu_attend_block(const mgv__cpu_job *job, const mgv__cpu_attent
     const float *queries = job->run->buffers[op->source] + (item->first + i) * stride + (size_t)item->head * head_dim;
     const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
     const int again = key != item->begin;
-    float *sums = scratch->sums + (size_t)i * padded;
+    float *sums = scratch->sums + (size_t)i * padded, *weights = kernels->pairs ? scratch->queries : scratch->scores;
     uint32_t j, r;
     mgv__cpu_copy_rows(job, queries, stride, rows, head_dim, scratch->queries);
     for (j = 0; j < keys; j += panel) {
@@ -10661,8 +10697,9 @@ static void mgv__cpu_attend_block(const mgv__cpu_job *job, const mgv__cpu_attent
         mgv__round_rows(job->rounding, scores, padded_keys);
         if (again) kernels->scale(sums + (size_t)r * padded, sums + (size_t)r * padded, factor, padded);
     }
+    if (kernels->pairs) mgv__cpu_copy_rows(job, scratch->scores, MGV__CPU_STRIDE, rows, keys, weights);
     for (j = 0; j < head_dim; j += panel)
-        kernels->tile(rows, keys, scratch->scores, scratch->values + (size_t)j * keys, sums + j, padded, again, &nothing);
+        kernels->tile(rows, keys, weights, scratch->values + (size_t)j * keys, sums + j, padded, again, &nothing);
 }
 
 /* Units of an item: in each pass over the keys their packing and every block of queries; then what all passes have added up. */
@@ -16654,8 +16691,8 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "resize %i is not one of MGV_RESIZE_PILLOW, MGV_RESIZE_TORCHVISION",
                          (int64_t)desc->resize);
     if (!mgv_precision_name(desc->precision))
-        return mgv__fail(error, MGV_ERROR_ARGUMENT, "precision %i is neither MGV_PRECISION_AUTO nor BF16 nor products in MXFP8, added up",
-                         (int64_t)desc->precision);
+        return mgv__fail(error, MGV_ERROR_ARGUMENT, "precision %i is none of MGV_PRECISION_AUTO, FAST and BF16, nor products in MXFP8, "
+                         "added up", (int64_t)desc->precision);
     if (desc->precision && model->config.language)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "precision %q is for towers, and this is a language model: bf16 on a GPU, float32 "
                          "on the CPU", mgv_precision_name(desc->precision));
@@ -16692,15 +16729,24 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
     return result == MGV_OK ? mgv__allocator_check(&desc->allocator, error) : result;
 }
 
-/* The caller's description with every default filled in. */
-static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv_model *model, const mgv_engine_desc *desc, mgv_error *error) {
+/* The caller's description with every default filled in. kernels, which may be NULL: those that MGV_PRECISION_FAST asks for on a CPU, which
+   is AUTO to all else, or that AUTO does. */
+static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv__cpu_kernels **kernels, const mgv_model *model,
+                                        const mgv_engine_desc *desc, mgv_error *error) {
+    const mgv__cpu_kernels *fast = NULL;
     mgv_result result;
     if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "model is NULL");
     result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_engine_desc", error);
     if (result == MGV_OK && model->config.language && model->vision && !out->max_row_outputs) /* what a session reads of a picture */
         out->max_row_outputs = 1 + model->config.deepstack_count;
     if (result == MGV_OK) result = mgv__engine_defaults(out, mgv__picture_model(model), error);
-    return result;
+    if (result != MGV_OK) return result;
+    if (out->precision == MGV_PRECISION_FAST) {
+        out->precision = MGV_PRECISION_AUTO;
+        if (!mgv__picture_model(model)->config.vocabulary) fast = mgv__cpu_kernels_of_pairs();
+    }
+    if (kernels) *kernels = fast ? fast : mgv__cpu_best_kernels();
+    return MGV_OK;
 }
 
 /* Bytes of the whole block, with room to align its start. */
@@ -16724,7 +16770,7 @@ MEGAVIT_API mgv_result mgv_engine_workspace_bytes(const mgv_model *model, const 
     mgv__clear_error(error);
     if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_workspace_bytes: bytes is NULL");
     *bytes = 0;
-    result = mgv__engine_take_desc(&d, model, desc, error);
+    result = mgv__engine_take_desc(&d, NULL, model, desc, error);
     if (result == MGV_OK && model->config.language) d.backend = MGV_BACKEND_CPU; /* its pictures may come to be the CPU's */
     if (result == MGV_OK) result = mgv__engine_measure(mgv__picture_model(model), &d, &total, error);
     *bytes = total;
@@ -16738,7 +16784,7 @@ MEGAVIT_API mgv_result mgv_engine_device_workspace_bytes(const mgv_model *model,
     mgv__clear_error(error);
     if (!bytes) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_device_workspace_bytes: bytes is NULL");
     *bytes = 0;
-    result = mgv__engine_take_desc(&d, model, desc, error);
+    result = mgv__engine_take_desc(&d, NULL, model, desc, error);
     if (result != MGV_OK) return result;
 #if (defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)) || defined(MEGAVIT_PLAN)
     {
@@ -19029,6 +19075,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     mgv_engine_desc d;
     mgv__layout layout;
     mgv_engine *made;
+    const mgv__cpu_kernels *kernels = NULL;
     const mgv_model *language = NULL;
     struct mgv__gpu *gpu = NULL;
     struct mgv__decoder *decoder = NULL;
@@ -19038,7 +19085,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     mgv__clear_error(error);
     if (!engine) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_engine_create: engine is NULL");
     *engine = NULL;
-    result = mgv__engine_take_desc(&d, model, desc, error);
+    result = mgv__engine_take_desc(&d, &kernels, model, desc, error);
     if (result == MGV_OK) result = mgv__model_needs_weights(model, error);
     if (result == MGV_OK && model->config.language) language = model;
     if (result == MGV_OK && language) result = mgv__choose_decoder(&d, language, &decoder, error);
@@ -19067,7 +19114,7 @@ MEGAVIT_API mgv_result mgv_engine_create(mgv_engine **engine, const mgv_model *m
     made->desc = d;
     made->backend = decoder ? MGV_BACKEND_CUDA : d.backend;
     made->block = block;
-    made->kernels = mgv__cpu_kernels_of(mgv__cpu_detect());
+    made->kernels = kernels;
     made->gpu = gpu;
     made->decoder = decoder;
     made->run = mgv__backend_of(d.backend);
@@ -19709,7 +19756,7 @@ MEGAVIT_API mgv_result mgv_patch_embeds(const mgv_model *model, mgv_patch_view v
     w.run.program = &program;
     w.run.tensors = model->tensors;
     w.run.geometry = &geometry;
-    w.run.kernels = mgv__cpu_kernels_of(mgv__cpu_detect());
+    w.run.kernels = mgv__cpu_best_kernels();
     if (parallel != NULL) w.run.parallel = *parallel;
     columns = program.buffers[w.span.target->buffer].columns;
     if (!mgv__mul(row_count + (view == MGV_PATCH_LEFT_OUT ? (size_t)1 : 0), columns, &need) ||
@@ -20477,7 +20524,7 @@ MEGAVIT_API mgv_result mgv_validate(const mgv_model *model, const mgv_engine_des
     if (!model || !failures) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_validate: model or failures is NULL");
     *failures = 0;
     if (!images || image_count == 0) return mgv__fail(error, MGV_ERROR_ARGUMENT, "mgv_validate: there are no images");
-    result = mgv__engine_take_desc(&d, model, desc, error);
+    result = mgv__engine_take_desc(&d, NULL, model, desc, error);
     if (result == MGV_OK) result = mgv__picture_model_check(model, error);
     if (result != MGV_OK) return result;
 #if defined(MEGAVIT_CUDA) && !defined(MEGAVIT_NO_CUDA)
@@ -26227,6 +26274,9 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__FN(name) mgv__avx512_##name
 #define MGV__NAME "AVX-512"
 #define MGV__TARGET MGV__TARGET_OF("avx512f,avx2,fma,f16c")
+#ifdef MGV__CPU_PAIRS
+#define MGV__TARGET_PAIRS MGV__TARGET_OF("avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c")
+#endif
 #define MGV__VEC __m512
 #define MGV__WIDTH 16
 #define MGV__PANEL 32
@@ -26618,34 +26668,39 @@ MGV__TARGET static inline void MGV__FN(load_strip)(mgv_dtype dtype, const void *
     }
 }
 
+/* to[k * MGV__PANEL + j] = strip[j * MGV__CPU_STRIP + k], k < length, j < MGV__WIDTH. */
+MGV__TARGET static inline void MGV__FN(turn_strip)(const float *strip, uint32_t length, float *to) {
+    uint32_t q;
+    for (q = 0; q < length; q += 4, to += 4 * MGV__PANEL) {
+        const MGV__VEC a = MGV__LOAD_QUADS(strip + q), b = MGV__LOAD_QUADS(strip + q + MGV__CPU_STRIP),
+                       c = MGV__LOAD_QUADS(strip + q + 2 * MGV__CPU_STRIP), d = MGV__LOAD_QUADS(strip + q + 3 * MGV__CPU_STRIP);
+        const MGV__VEC ab_low = MGV__UNPACK_LOW(a, b), cd_low = MGV__UNPACK_LOW(c, d), ab_high = MGV__UNPACK_HIGH(a, b),
+                       cd_high = MGV__UNPACK_HIGH(c, d);
+        MGV__STORE(to, MGV__LOW_PAIRS(ab_low, cd_low));
+        if (q + 1 < length) MGV__STORE(to + MGV__PANEL, MGV__HIGH_PAIRS(ab_low, cd_low));
+        if (q + 2 < length) MGV__STORE(to + 2 * MGV__PANEL, MGV__LOW_PAIRS(ab_high, cd_high));
+        if (q + 3 < length) MGV__STORE(to + 3 * MGV__PANEL, MGV__HIGH_PAIRS(ab_high, cd_high));
+    }
+}
+
 /* Strips of rows are first copied and converted, because rows of weights often lie a power of two apart, where they
    would push each other out of the cache between one quad of columns and the next. */
 MGV__TARGET static void MGV__FN(pack)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth, float *packed) {
     const size_t bytes = mgv__cpu_element_bytes(dtype);
     float strip[MGV__WIDTH * MGV__CPU_STRIP];
     const char *row[MGV__WIDTH];
-    uint32_t i, j, k, q;
+    uint32_t i, j, k;
     for (j = 0; j < MGV__PANEL; j += MGV__WIDTH) {
         for (i = 0; i < MGV__WIDTH; i++) row[i] = (const char *)weight + mgv__cpu_min(i + j, columns - 1) * stride * bytes;
         for (k = 0; k < depth; k += MGV__CPU_STRIP) {
             const uint32_t length = mgv__cpu_min(depth - k, MGV__CPU_STRIP);
-            float *to = packed + (size_t)k * MGV__PANEL + j;
             if (length == MGV__CPU_STRIP) {
                 for (i = 0; i < MGV__WIDTH; i++) MGV__FN(load_strip)(dtype, row[i] + k * bytes, strip + i * MGV__CPU_STRIP);
             } else {
                 memset(strip, 0, sizeof(strip));
                 for (i = 0; i < MGV__WIDTH; i++) MGV__FN(convert)(dtype, row[i] + k * bytes, strip + i * MGV__CPU_STRIP, length);
             }
-            for (q = 0; q < length; q += 4) {
-                const MGV__VEC a = MGV__LOAD_QUADS(strip + q), b = MGV__LOAD_QUADS(strip + q + MGV__CPU_STRIP),
-                               c = MGV__LOAD_QUADS(strip + q + 2 * MGV__CPU_STRIP), d = MGV__LOAD_QUADS(strip + q + 3 * MGV__CPU_STRIP);
-                const MGV__VEC ab_low = MGV__UNPACK_LOW(a, b), cd_low = MGV__UNPACK_LOW(c, d), ab_high = MGV__UNPACK_HIGH(a, b),
-                               cd_high = MGV__UNPACK_HIGH(c, d);
-                MGV__STORE(to + (size_t)q * MGV__PANEL, MGV__LOW_PAIRS(ab_low, cd_low));
-                if (q + 1 < length) MGV__STORE(to + (size_t)(q + 1) * MGV__PANEL, MGV__HIGH_PAIRS(ab_low, cd_low));
-                if (q + 2 < length) MGV__STORE(to + (size_t)(q + 2) * MGV__PANEL, MGV__LOW_PAIRS(ab_high, cd_high));
-                if (q + 3 < length) MGV__STORE(to + (size_t)(q + 3) * MGV__PANEL, MGV__HIGH_PAIRS(ab_high, cd_high));
-            }
+            MGV__FN(turn_strip)(strip, length, packed + (size_t)k * MGV__PANEL + j);
         }
     }
 }
@@ -26658,14 +26713,16 @@ MGV__TARGET static void MGV__FN(pack)(mgv_dtype dtype, const void *weight, size_
 #define MGV__ROWS_12(X) MGV__ROWS_8(X) X(8) X(9) X(10) X(11)
 #define MGV__ROWS_14(X) MGV__ROWS_12(X) X(12) X(13)
 #define MGV__ROW_ZERO(i) MGV__VEC low##i = MGV__SET1(0.0f), high##i = MGV__SET1(0.0f);
-#define MGV__ROW_STEP(i) x = MGV__SET1(a[i * MGV__CPU_STRIDE]); low##i = MGV__FMA(x, low, low##i); high##i = MGV__FMA(x, high, high##i);
+#define MGV__ROW_STEP_OF(FMA, i) x = MGV__SET1(a[i * MGV__CPU_STRIDE]); low##i = FMA(x, low, low##i); high##i = FMA(x, high, high##i);
+#define MGV__ROW_STEP(i) MGV__ROW_STEP_OF(MGV__FMA, i)
 #define MGV__ROW_STORE(i) MGV__STORE(c + i * c_stride, low##i); MGV__STORE(c + i * c_stride + MGV__WIDTH, high##i);
 #define MGV__ROW_ADD(i) \
     MGV__STORE(c + i * c_stride, MGV__ADD(MGV__LOAD(c + i * c_stride), low##i)); \
     MGV__STORE(c + i * c_stride + MGV__WIDTH, MGV__ADD(MGV__LOAD(c + i * c_stride + MGV__WIDTH), high##i));
-#define MGV__TILE_FUNCTION(name, ROWS) \
-    MGV__TARGET static void MGV__FN(name)(uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate, \
-                                          const mgv__cpu_ahead *ahead) { \
+/* STEP: of one float of a row, which stands for `each` of the columns that are added up. */
+#define MGV__TILE_FUNCTION(name, TARGET, ROWS, STEP, each) \
+    TARGET static void MGV__FN(name)(uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate, \
+                                     const mgv__cpu_ahead *ahead) { \
         MGV__VEC low, high, x; \
         size_t strip = 0; \
         ROWS(MGV__ROW_ZERO) \
@@ -26673,10 +26730,10 @@ MGV__TARGET static void MGV__FN(pack)(mgv_dtype dtype, const void *weight, size_
             uint32_t k = mgv__cpu_min(depth, MGV__CPU_STRIP); \
             depth -= k; \
             mgv__cpu_fetch(ahead, strip++); \
-            for (; k > 0; k--, a++, packed += MGV__PANEL) { \
+            for (k = (k + each - 1) / each; k > 0; k--, a++, packed += MGV__PANEL) { \
                 low = MGV__LOAD(packed); \
                 high = MGV__LOAD(packed + MGV__WIDTH); \
-                ROWS(MGV__ROW_STEP) \
+                ROWS(STEP) \
             } \
         } \
         if (accumulate) { \
@@ -26685,20 +26742,93 @@ MGV__TARGET static void MGV__FN(pack)(mgv_dtype dtype, const void *weight, size_
             ROWS(MGV__ROW_STORE) \
         } \
     }
-MGV__TILE_FUNCTION(tile_whole, MGV__TILE_ROWS)
-MGV__TILE_FUNCTION(tile_half, MGV__HALF_TILE_ROWS)
-MGV__TILE_FUNCTION(tile_small, MGV__SMALL_TILE_ROWS)
+/* A tile of up to MGV__TILE rows, by the smallest of three that has them. */
+#define MGV__TILE_FUNCTIONS(name, TARGET, STEP, each) \
+    MGV__TILE_FUNCTION(name##_whole, TARGET, MGV__TILE_ROWS, STEP, each) \
+    MGV__TILE_FUNCTION(name##_half, TARGET, MGV__HALF_TILE_ROWS, STEP, each) \
+    MGV__TILE_FUNCTION(name##_small, TARGET, MGV__SMALL_TILE_ROWS, STEP, each) \
+    TARGET static void MGV__FN(name)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, \
+                                     int accumulate, const mgv__cpu_ahead *ahead) { \
+        if (rows <= MGV__SMALL_TILE) MGV__FN(name##_small)(depth, a, packed, c, c_stride, accumulate, ahead); \
+        else if (rows <= MGV__HALF_TILE) MGV__FN(name##_half)(depth, a, packed, c, c_stride, accumulate, ahead); \
+        else MGV__FN(name##_whole)(depth, a, packed, c, c_stride, accumulate, ahead); \
+    }
+MGV__TILE_FUNCTIONS(tile, MGV__TARGET, MGV__ROW_STEP, 1)
 
-MGV__TARGET static void MGV__FN(tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride,
-                                      int accumulate, const mgv__cpu_ahead *ahead) {
-    if (rows <= MGV__SMALL_TILE) {
-        MGV__FN(tile_small)(depth, a, packed, c, c_stride, accumulate, ahead);
-    } else if (rows <= MGV__HALF_TILE) {
-        MGV__FN(tile_half)(depth, a, packed, c, c_stride, accumulate, ahead);
-    } else {
-        MGV__FN(tile_whole)(depth, a, packed, c, c_stride, accumulate, ahead);
+#ifdef MGV__TARGET_PAIRS
+
+/* ---- the same of pairs of bf16 ----
+
+   One instruction adds the products of both pairs to a float: Intel, Software Developer's Manual, VDPBF16PS. Numbers that are not normal
+   are zeros to it. */
+
+/* Thirty-two floats, the first `count` of those at from and zeros behind them, rounded to bf16, as sixteen words. */
+MGV__TARGET_PAIRS static inline void MGV__FN(round_pairs)(const float *from, uint32_t count, float *to) {
+    const uint32_t set = count < 32 ? (1u << count) - 1 : UINT32_MAX;
+    const __m512 low = _mm512_maskz_loadu_ps((__mmask16)set, from);
+    const __m512 high = _mm512_maskz_loadu_ps((__mmask16)(set >> 16), count > 16 ? from + 16 : from);
+    MGV__STORE(to, (__m512)_mm512_cvtne2ps_pbh(high, low));
+}
+
+MGV__TARGET_PAIRS static void MGV__FN(block_pairs)(const float *from, size_t stride, uint32_t rows, uint32_t tile_rows, uint32_t depth,
+                                                   float *to) {
+    uint32_t i, k;
+    for (i = 0; i < rows; i++)
+        for (k = 0; k < depth; k += 32)
+            MGV__FN(round_pairs)(from + i * stride + k, mgv__cpu_min(depth - k, 32), to + (size_t)i * MGV__CPU_STRIDE + k / 2);
+    for (; i < tile_rows; i++) memset(to + (size_t)i * MGV__CPU_STRIDE, 0, (depth + 1) / 2 * sizeof *to);
+}
+
+MGV__TARGET_PAIRS static void MGV__FN(pack_pairs)(mgv_dtype dtype, const void *weight, size_t stride, uint32_t columns, uint32_t depth,
+                                                  float *packed) {
+    enum { PAIRED = 2 * MGV__CPU_STRIP };
+    const size_t bytes = mgv__cpu_element_bytes(dtype);
+    float strip[MGV__WIDTH * MGV__CPU_STRIP], floats[PAIRED];
+    uint32_t i, j, k;
+    for (j = 0; j < MGV__PANEL; j += MGV__WIDTH) {
+        for (k = 0; k < depth; k += PAIRED) {
+            const uint32_t length = mgv__cpu_min(depth - k, PAIRED);
+            for (i = 0; i < MGV__WIDTH; i++) {
+                const char *row = (const char *)weight + (mgv__cpu_min(i + j, columns - 1) * stride + k) * bytes;
+                float *to = strip + i * MGV__CPU_STRIP;
+                if (dtype == MGV_DTYPE_F32) {
+                    MGV__FN(round_pairs)((const float *)(const void *)row, length, to);
+                } else if (dtype == MGV_DTYPE_BF16 && length == PAIRED) {
+                    MGV__STORE(to, MGV__LOAD((const float *)(const void *)row));
+                } else {
+                    MGV__FN(convert)(dtype, row, floats, length);
+                    MGV__FN(round_pairs)(floats, length, to);
+                }
+            }
+            MGV__FN(turn_strip)(strip, (length + 1) / 2, packed + (size_t)(k / 2) * MGV__PANEL + j);
+        }
     }
 }
+
+MGV__TARGET_PAIRS static void MGV__FN(pack_values_pairs)(const float *values, size_t stride, uint32_t columns, uint32_t panel,
+                                                         uint32_t depth, float *packed) {
+    uint32_t j, k;
+    for (k = 0; k < depth; k += 2, packed += panel) {
+        for (j = 0; j < panel; j += MGV__WIDTH) {
+            const uint32_t first = mgv__cpu_min(j, columns), count = mgv__cpu_min(columns - first, MGV__WIDTH);
+            const __mmask16 set = (__mmask16)((1u << count) - 1);
+            const float *row = values + (size_t)k * stride + first;
+            const __m512 low = _mm512_maskz_loadu_ps(set, row);
+            const __m512 high = k + 1 < depth ? _mm512_maskz_loadu_ps(set, row + stride) : _mm512_setzero_ps();
+            const __m512i low_words = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));
+            const __m512i high_words = _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high)), 16);
+            MGV__STORE(packed + j, _mm512_castsi512_ps(_mm512_or_si512(low_words, high_words)));
+        }
+    }
+}
+
+#define MGV__PAIR_FMA(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
+#define MGV__ROW_STEP_PAIRS(i) MGV__ROW_STEP_OF(MGV__PAIR_FMA, i)
+MGV__TILE_FUNCTIONS(tile_pairs, MGV__TARGET_PAIRS, MGV__ROW_STEP_PAIRS, 2)
+#undef MGV__PAIR_FMA
+#undef MGV__ROW_STEP_PAIRS
+
+#endif
 
 #ifdef MEGAVIT_TEXT
 
@@ -26879,9 +27009,11 @@ MGV__TARGET static void MGV__FN(mix)(uint32_t rows, uint32_t columns, uint32_t n
 #undef MGV__ROWS_14
 #undef MGV__ROW_ZERO
 #undef MGV__ROW_STEP
+#undef MGV__ROW_STEP_OF
 #undef MGV__ROW_STORE
 #undef MGV__ROW_ADD
 #undef MGV__TILE_FUNCTION
+#undef MGV__TILE_FUNCTIONS
 #undef MGV__TILE_ROWS
 #undef MGV__HALF_TILE
 #undef MGV__HALF_TILE_ROWS
@@ -26895,14 +27027,26 @@ MGV__TARGET static void MGV__FN(mix)(uint32_t rows, uint32_t columns, uint32_t n
 
 #endif
 
-static const mgv__cpu_kernels MGV__FN(kernels) = {
-    MGV__NAME, MGV__PANEL, MGV__TILE, MGV__STEP, MGV__FN(convert), MGV__FN(pack), MGV__FN(tile),
 #ifdef MEGAVIT_TEXT
-    MGV__FN(dots), MGV__FN(mix),
+#define MGV__TEXT_FUNCTIONS MGV__FN(dots), MGV__FN(mix),
+#else
+#define MGV__TEXT_FUNCTIONS
 #endif
-    MGV__FN(activate), MGV__FN(softmax), MGV__FN(add), MGV__FN(multiply), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), MGV__FN(norm),
-    MGV__FN(rotate),
+#define MGV__KERNELS(name, pack, pack_values, block, pairs, tile) \
+    name, MGV__PANEL, MGV__TILE, MGV__STEP, MGV__FN(convert), pack, pack_values, block, pairs, tile, MGV__TEXT_FUNCTIONS \
+    MGV__FN(activate), MGV__FN(softmax), MGV__FN(add), MGV__FN(multiply), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), \
+    MGV__FN(norm), MGV__FN(rotate)
+static const mgv__cpu_kernels MGV__FN(kernels) = {
+    MGV__KERNELS(MGV__NAME, MGV__FN(pack), mgv__cpu_pack_values, mgv__cpu_block, 0, MGV__FN(tile)),
 };
+#ifdef MGV__TARGET_PAIRS
+static const mgv__cpu_kernels MGV__FN(kernels_of_pairs) = {
+    MGV__KERNELS(MGV__NAME " BF16", MGV__FN(pack_pairs), MGV__FN(pack_values_pairs), MGV__FN(block_pairs), 1, MGV__FN(tile_pairs)),
+};
+#undef MGV__TARGET_PAIRS
+#endif
+#undef MGV__TEXT_FUNCTIONS
+#undef MGV__KERNELS
 
 #undef MGV__FN
 #undef MGV__NAME

@@ -107,6 +107,11 @@ def main():
         grey = pictures[0][:, :, 0]
         assert numpy.array_equal(engine.encode([grey]), engine.encode([numpy.dstack([grey] * 3)]))
         assert engine.encode(pictures[:1], output="tokens").shape == (model.info.tokens_per_image, model.info.token_width)
+        for precision, most in (("fast", 0.03), ("bf16", 0.03), ("auto", 0)):  # fast: the same where the CPU does not multiply bf16
+            other = megavit.Engine(model, backend="cpu", max_images=4, threads=2, precision=precision).encode(pictures)
+            assert numpy.linalg.norm(other - rows) <= most * numpy.linalg.norm(rows), precision
+            assert numpy.array_equal(other, command_line_rows(binary, path, files, "--precision", precision))
+        raises(megavit.Error, "there is no precision", megavit.Engine, model, precision="float16")
         check_pictures(engine, pictures[0])
         raises(megavit.Error, "made for 4", engine.encode, [pictures[0]] * 5)
         raises(ValueError, "uint8", engine.encode, [pictures[0].astype(numpy.float32)])

@@ -214,6 +214,7 @@ static void test_precisions(void **state) {
     mgv_engine *engine = NULL;
     mgv_error error;
     uint64_t bytes = 0;
+    uint32_t i;
     void *packed;
     fake_reset();
     fake.major = 10;
@@ -225,9 +226,11 @@ static void test_precisions(void **state) {
     desc.kernels = "stands for megavit.fatbin";
     desc.packed = packed;
     desc.packed_bytes = bytes;
-    for (desc.precision = 0; desc.precision < (mgv_precision)MGV__PRECISIONS; desc.precision++) {
-        const int mx = (desc.precision & MGV_PRECISION_MXFP8) != 0;
+    for (i = 0; i < (uint32_t)MGV__PRECISIONS; i++) {
+        const mgv_precision precision = mgv__precision_at(i);
+        const int mx = (precision & MGV_PRECISION_MXFP8) != 0;
         char says[96];
+        desc.precision = precision;
         if (desc.precision == MGV_PRECISION_MXFP8_MIXED) continue;
         snprintf(says, sizeof says, "packed for the architecture \"sm_100a mixed\"; this kernel is for \"sm_100a%s%s\"", mx ? " " : "",
                  mx ? mgv_precision_name(desc.precision) : "");

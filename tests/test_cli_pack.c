@@ -55,7 +55,7 @@ static void packs_that_cannot_be(void **state) {
         const char *model, *architecture, *precision;
         int status;
         const char *says;
-    } cases[] = {{MODEL, "sm_100a", "int8", 1, "--precision: there is no precision \"int8\": it is auto, bf16, mxfp8, mixed, or some of "},
+    } cases[] = {{MODEL, "sm_100a", "int8", 1, "--precision: there is no precision \"int8\": it is auto, fast, bf16, mxfp8, mixed, or "},
                  {MODEL, "sm_100a", "", 1, "--precision is empty"},
                  {MODEL, "sm_100a", "MXFP8", 1, "--precision: there is no precision \"MXFP8\""},
                  {WIDE_MODEL, "sm_100a", "qkv+fc3", 1, "--precision: there is no precision \"qkv+fc3\""},

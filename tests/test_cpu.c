@@ -150,7 +150,14 @@ static void run_backwards(void *user, uint32_t count, mgv_task task, void *conte
     while (count > 0) task(context, --count);
 }
 
-static void run_op(world *w, mgv__isa isa, uint32_t threads) {
+/* Each set of kernels, the last one that multiplies in bf16; NULL: this CPU or this build has no such. */
+enum { SETS = MGV__ISA_COUNT + 1 };
+static const mgv__cpu_kernels *kernels_at(int32_t set) {
+    if (set == MGV__ISA_COUNT) return mgv__cpu_kernels_of_pairs();
+    return set == MGV__ISA_PLAIN || set <= mgv__cpu_detect() ? mgv__cpu_kernels_of(set) : NULL;
+}
+
+static void run_op(world *w, const mgv__cpu_kernels *kernels, uint32_t threads) {
     mgv__cpu_job job;
     size_t bytes;
     char *memory, *aligned;
@@ -160,7 +167,7 @@ static void run_op(world *w, mgv__isa isa, uint32_t threads) {
     memset(memory, 0xFF, bytes + 64); /* NaN */
     w->run.scratch = aligned;
     w->run.scratch_bytes = bytes;
-    w->run.kernels = mgv__cpu_kernels_of(isa);
+    w->run.kernels = kernels;
     w->run.parallel.threads = threads;
     w->run.parallel.run = threads > 1 ? run_backwards : NULL;
     feclearexcept(FE_INVALID);
@@ -189,12 +196,15 @@ static void check_op(world *w, const double *want, int in_place, double bound) {
     const uint16_t target = w->op.target;
     const size_t n = w->floats[target];
     float *first = (float *)exactly(n * sizeof(float)), *start = (float *)exactly(n * sizeof(float));
-    mgv__isa isa;
-    int tried = 0;
+    int32_t set, tried = 0;
     memcpy(start, w->run.buffers[target], n * sizeof(float));
-    for (isa = MGV__ISA_PLAIN; isa < MGV__ISA_COUNT; isa++) {
+    for (set = MGV__ISA_PLAIN; set < SETS; set++) {
+        const mgv__cpu_kernels *kernels = kernels_at(set);
         uint32_t threads;
-        if (mgv__cpu_kernels_of(isa) == NULL || (isa != MGV__ISA_PLAIN && isa > mgv__cpu_detect())) continue;
+        if (kernels == NULL) continue;
+        /* Of what is multiplied each is off by up to 2^-9; a score is an exponent. */
+        if (kernels->pairs && w->op.kind == MGV__OP_LINEAR) bound = fmax(bound, 1e-2);
+        if (kernels->pairs && w->op.kind == MGV__OP_ATTENTION) bound = fmax(bound, 3e-2);
         tried++;
         for (threads = 1; threads <= 8; threads += threads < 4 ? 1 : 2) {
             if (in_place) {
@@ -202,11 +212,11 @@ static void check_op(world *w, const double *want, int in_place, double bound) {
             } else {
                 poison(w, target);
             }
-            run_op(w, isa, threads);
+            run_op(w, kernels, threads);
             if (threads == 1) {
                 const double error = error_of(w->run.buffers[target], want, n);
                 memcpy(first, w->run.buffers[target], n * sizeof(float));
-                if (!(error <= bound)) print_message("%s: relative error %g over %g\n", mgv__cpu_kernels_of(isa)->name, error, bound);
+                if (!(error <= bound)) print_message("%s: relative error %g over %g\n", kernels->name, error, bound);
                 assert_true(error <= bound);
             } else {
                 assert_memory_equal(first, w->run.buffers[target], n * sizeof(float));
@@ -383,18 +393,19 @@ static void test_linear_rows_do_not_depend_on_their_place(void **state) {
     world *w = make_linear(&many);
     const size_t in = many.inner, out = w->op.columns;
     float *source = w->run.buffers[w->op.source];
-    mgv__isa isa;
+    int32_t set;
     uint32_t i;
     (void)state;
     for (i = 1; i < many.rows; i++) memcpy(source + i * in, source, in * sizeof(float));
-    for (isa = MGV__ISA_PLAIN; isa < MGV__ISA_COUNT; isa++) {
+    for (set = MGV__ISA_PLAIN; set < SETS; set++) {
+        const mgv__cpu_kernels *kernels = kernels_at(set);
         float alone[70];
-        if (mgv__cpu_kernels_of(isa) == NULL || (isa != MGV__ISA_PLAIN && isa > mgv__cpu_detect())) continue;
+        if (kernels == NULL) continue;
         w->geometry.grid.tokens = 1;
-        run_op(w, isa, 1);
+        run_op(w, kernels, 1);
         memcpy(alone, w->run.buffers[w->op.target], sizeof(alone));
         w->geometry.grid.tokens = many.rows;
-        run_op(w, isa, 3);
+        run_op(w, kernels, 3);
         for (i = 0; i < many.rows; i++) assert_memory_equal(alone, w->run.buffers[w->op.target] + i * out, sizeof(alone));
     }
     free_world(w);
@@ -572,7 +583,7 @@ static void test_attention(void **state) {
 static void test_attention_does_not_depend_on_the_place(void **state) {
     static const uint32_t frames[] = {53, 106, 159};
     world *w = make_world(MGV__OP_ATTENTION, 159, 159);
-    mgv__isa isa;
+    int32_t set;
     (void)state;
     w->op.heads = 2;
     w->op.head_dim = 24;
@@ -586,10 +597,11 @@ static void test_attention_does_not_depend_on_the_place(void **state) {
     w->op.target = add_buffer(w, 159, 48, MGV__ROWS_TOKENS);
     memcpy(w->run.buffers[w->op.source] + 53 * 144, w->run.buffers[w->op.source], 53 * 144 * sizeof(float));
     memcpy(w->run.buffers[w->op.source] + 106 * 144, w->run.buffers[w->op.source], 53 * 144 * sizeof(float));
-    for (isa = MGV__ISA_PLAIN; isa < MGV__ISA_COUNT; isa++) {
+    for (set = MGV__ISA_PLAIN; set < SETS; set++) {
+        const mgv__cpu_kernels *kernels = kernels_at(set);
         const float *out = w->run.buffers[w->op.target];
-        if (mgv__cpu_kernels_of(isa) == NULL || (isa != MGV__ISA_PLAIN && isa > mgv__cpu_detect())) continue;
-        run_op(w, isa, 4);
+        if (kernels == NULL) continue;
+        run_op(w, kernels, 4);
         assert_memory_equal(out, out + 53 * 48, 53 * 48 * sizeof(float));
         assert_memory_equal(out, out + 106 * 48, 53 * 48 * sizeof(float));
     }
@@ -779,13 +791,13 @@ static double ulps(float got, double want) {
 }
 
 static void test_softmax_and_exp(void **state) {
-    mgv__isa isa;
+    int32_t set;
     (void)state;
-    for (isa = MGV__ISA_PLAIN; isa < MGV__ISA_COUNT; isa++) {
-        const mgv__cpu_kernels *kernels = mgv__cpu_kernels_of(isa);
+    for (set = MGV__ISA_PLAIN; set < SETS; set++) {
+        const mgv__cpu_kernels *kernels = kernels_at(set);
         double worst = 0;
         int i, k;
-        if (kernels == NULL || (isa != MGV__ISA_PLAIN && isa > mgv__cpu_detect())) continue;
+        if (kernels == NULL) continue;
         for (i = 0; i < 20000; i++) {
             float x[32], y[32], max = 0.0f, sum = 0.0f;
             for (k = 0; k < 32; k++) y[k] = x[k] = (float)(43.5 * (uniform() - 1.0));
@@ -805,14 +817,14 @@ static void test_softmax_and_exp(void **state) {
 }
 
 static void test_activations(void **state) {
-    mgv__isa isa;
+    int32_t set;
     (void)state;
-    for (isa = MGV__ISA_PLAIN; isa < MGV__ISA_COUNT; isa++) {
-        const mgv__cpu_kernels *kernels = mgv__cpu_kernels_of(isa);
+    for (set = MGV__ISA_PLAIN; set < SETS; set++) {
+        const mgv__cpu_kernels *kernels = kernels_at(set);
         static const float zero[32] = {0};
         double worst[4] = {0, 0, 0, 0};
         int i, k;
-        if (kernels == NULL || (isa != MGV__ISA_PLAIN && isa > mgv__cpu_detect())) continue;
+        if (kernels == NULL) continue;
         for (i = 0; i < 20000; i++) {
             float x[32], y[32];
             for (k = 0; k < 32; k++) x[k] = (float)(uniform() * (i % 3 ? 4.0 : 12.0));
@@ -852,13 +864,13 @@ static void test_activations(void **state) {
 
 /* Far outside the range where anything happens, and NaN. */
 static void test_activations_at_the_edges(void **state) {
-    mgv__isa isa;
+    int32_t set;
     (void)state;
-    for (isa = MGV__ISA_PLAIN; isa < MGV__ISA_COUNT; isa++) {
-        const mgv__cpu_kernels *kernels = mgv__cpu_kernels_of(isa);
+    for (set = MGV__ISA_PLAIN; set < SETS; set++) {
+        const mgv__cpu_kernels *kernels = kernels_at(set);
         static const float zero[32] = {0}, large = 1e30f;
         mgv__activation activation;
-        if (kernels == NULL || (isa != MGV__ISA_PLAIN && isa > mgv__cpu_detect())) continue;
+        if (kernels == NULL) continue;
         for (activation = MGV__ACT_GELU_TANH; activation <= MGV__ACT_RELU; activation++) {
             float x[32] = {0};
             x[0] = 1000.0f;
@@ -876,14 +888,14 @@ static void test_activations_at_the_edges(void **state) {
 }
 
 static void test_f16_and_bf16(void **state) {
-    mgv__isa isa;
+    int32_t set;
     (void)state;
-    for (isa = MGV__ISA_PLAIN; isa < MGV__ISA_COUNT; isa++) {
-        const mgv__cpu_kernels *kernels = mgv__cpu_kernels_of(isa);
+    for (set = MGV__ISA_PLAIN; set < SETS; set++) {
+        const mgv__cpu_kernels *kernels = kernels_at(set);
         uint16_t *all = (uint16_t *)exactly(65536 * sizeof(uint16_t));
         float *got = (float *)exactly(65536 * sizeof(float));
         uint32_t i;
-        if (kernels != NULL && (isa == MGV__ISA_PLAIN || isa <= mgv__cpu_detect())) {
+        if (kernels != NULL) {
             for (i = 0; i < 65536; i++) all[i] = (uint16_t)i;
             kernels->convert(MGV_DTYPE_BF16, all, got, 65536);
             for (i = 0; i < 65536; i++) assert_int_equal(bits_of(got[i]), i << 16);
@@ -910,6 +922,85 @@ static void test_sgemm_was_called(void **state) {
 }
 #endif
 
+/* ---- pairs of bf16 ---- */
+
+static float rounded(float x) { return mgv__float_of_bf16(mgv__bf16_round(x)); }
+
+/* Products of rows that are rounded to the nearest bf16, of two the even one, summed in float32: to rounding of float32. weights: of that
+   dtype, as `pack` takes them, or floats that stand the other way, as pack_values does. */
+static void check_pairs(const mgv__cpu_kernels *k, uint32_t rows, uint32_t columns, uint32_t depth, mgv_dtype dtype, int values) {
+    static const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
+    const size_t bytes = mgv__cpu_element_bytes(dtype), stride = depth + 3, value_stride = columns + 5;
+    const size_t packed_floats = (size_t)(depth + 1) / 2 * k->panel, block_floats = (size_t)k->tile_rows * MGV__CPU_STRIDE;
+    float *from = (float *)exactly(((rows - 1) * stride + depth) * sizeof(float)), *block = (float *)exactly(block_floats * sizeof(float));
+    float *packed = (float *)exactly(packed_floats * sizeof(float));
+    float *sums = (float *)exactly((size_t)k->tile_rows * k->panel * sizeof(float));
+    float *plain = (float *)exactly((size_t)columns * depth * sizeof(float)); /* [column][depth] */
+    char *weights = (char *)exactly(((columns - 1) * stride + depth) * bytes);
+    float *turned = (float *)exactly(((depth - 1) * value_stride + columns) * sizeof(float));
+    uint32_t i, j, n, pass;
+    for (i = 0; i < rows; i++)
+        for (n = 0; n < depth; n++) from[i * stride + n] = (float)uniform();
+    for (j = 0; j < columns; j++)
+        for (n = 0; n < depth; n++) {
+            float *at = &plain[(size_t)j * depth + n];
+            uint16_t half;
+            *at = (float)uniform();
+            turned[n * value_stride + j] = *at;
+            if (dtype == MGV_DTYPE_F32) memcpy(weights + (j * stride + n) * bytes, at, bytes);
+            if (dtype == MGV_DTYPE_F32) continue;
+            half = dtype == MGV_DTYPE_BF16 ? mgv__bf16_round(*at) : mgv__f16_round(*at);
+            memcpy(weights + (j * stride + n) * bytes, &half, bytes);
+            *at = dtype == MGV_DTYPE_BF16 ? mgv__float_of_bf16(half) : mgv__float_of_f16(half);
+        }
+    memset(block, 0xFF, block_floats * sizeof(float)); /* NaN */
+    memset(packed, 0xFF, packed_floats * sizeof(float));
+    k->block(from, stride, rows, k->tile_rows, depth, block);
+    if (values) k->pack_values(turned, value_stride, columns, k->panel, depth, packed);
+    else k->pack(dtype, weights, stride, columns, depth, packed);
+    for (pass = 0; pass < 2; pass++) { /* the second adds the same again */
+        k->tile(rows, depth, block, packed, sums, k->panel, pass != 0, &nothing);
+        for (i = 0; i < rows; i++)
+            for (j = 0; j < k->panel; j++) {
+                const uint32_t column = mgv__cpu_min(j, columns - 1);
+                double want = 0, size = 0;
+                for (n = 0; n < depth && (!values || j < columns); n++) {
+                    const double product = (double)rounded(from[i * stride + n]) * (double)rounded(plain[(size_t)column * depth + n]);
+                    want += (pass + 1) * product;
+                    size += fabs(product);
+                }
+                if (!(fabs((double)sums[i * k->panel + j] - want) <= 1e-6 * size))
+                    fail_msg("%u rows, %u columns, depth %u, row %u, column %u: %g, not %g", rows, columns, depth, i, j,
+                             (double)sums[i * k->panel + j], want);
+            }
+    }
+    free(from);
+    free(block);
+    free(packed);
+    free(sums);
+    free(plain);
+    free(weights);
+    free(turned);
+}
+
+static void test_pairs(void **state) {
+    static const uint32_t depths[] = {1, 2, 15, 31, 32, 33, 64, 77, 255, MGV__CPU_DEPTH};
+    static const mgv_dtype dtypes[] = {MGV_DTYPE_F32, MGV_DTYPE_BF16, MGV_DTYPE_F16};
+    const mgv__cpu_kernels *k = mgv__cpu_kernels_of_pairs();
+    uint32_t d, rows, columns, t;
+    (void)state;
+    if (k == NULL) {
+        print_message("# skipped: this CPU or this compiler has no AVX512_BF16\n");
+        return;
+    }
+    for (d = 0; d < sizeof depths / sizeof depths[0]; d++)
+        for (rows = 1; rows <= k->tile_rows; rows += 3)
+            for (columns = 1; columns <= k->panel; columns += columns == 1 ? 14 : 8) {
+                for (t = 0; t < 3; t++) check_pairs(k, rows, columns, depths[d], dtypes[t], 0);
+                check_pairs(k, rows, columns, depths[d], MGV_DTYPE_F32, 1);
+            }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear),
@@ -928,7 +1019,7 @@ int main(void) {
         cmocka_unit_test(test_softmax_and_exp),
         cmocka_unit_test(test_activations),
         cmocka_unit_test(test_activations_at_the_edges),
-        cmocka_unit_test(test_f16_and_bf16),
+        cmocka_unit_test(test_f16_and_bf16), cmocka_unit_test(test_pairs),
 #ifdef MEGAVIT_SGEMM
         cmocka_unit_test(test_sgemm_was_called),
 #endif

@@ -147,6 +147,35 @@ static void check_bf16(void **state) {
 }
 #define IN_BF16(name) {"bf16: " name, check_bf16, NULL, NULL, (void *)(uintptr_t)name}
 
+/* Every output of a golden file as fast as this CPU can: products in bf16, or the bits that there are without. */
+static void check_fast(void **state) {
+    const int in_bf16 = mgv__cpu_kernels_of_pairs() != NULL;
+    golden g;
+    mgv_model *model;
+    double worst = 0;
+    size_t i;
+    golden_open(&g, (const char *)*state);
+    model = golden_open_model(&g, "", 1);
+    for (i = 0; i < g.output_count; i++) {
+        const golden_output *o = &g.outputs[i];
+        const size_t bytes = o->rows * o->columns * sizeof(float);
+        float *rows = encode(&g, model, MGV_PRECISION_FAST, 1, o), *again = encode(&g, model, MGV_PRECISION_FAST, 3, o);
+        float *exact = encode(&g, model, MGV_PRECISION_AUTO, 1, o);
+        const double error = golden_relative_l2(rows, o);
+        if (in_bf16 && !(error > 1e-4 && error < 0.02)) fail_msg("picture %u, %s %u: relative L2 %g", o->picture, o->kind, o->index, error);
+        if (!in_bf16) assert_memory_equal(rows, exact, bytes);
+        if (error > worst) worst = error;
+        assert_memory_equal(rows, again, bytes);
+        free(rows);
+        free(again);
+        free(exact);
+    }
+    print_message("# %s: %.2g at most\n", (const char *)*state, worst);
+    mgv_model_close(model);
+    golden_close(&g);
+}
+#define FAST(name) {"fast: " name, check_fast, NULL, NULL, (void *)(uintptr_t)name}
+
 /* MXFP8 of a layer's products, with mergers, DeepStack's among the layers, in bf16; gates and RMSNorms are refused it. */
 static void test_mxfp8(void **state) {
     static const char *const refused[] = {"qwen2_5_base", "dinov2_swiglu"};
@@ -288,6 +317,8 @@ int main(void) {
         IN_BF16("qwen2_5_saved"), IN_BF16("qwen3_base"), IN_BF16("qwen3_clip"), IN_BF16("qwen3_head_dim_128"), IN_BF16("qwen3_saved"),
         IN_BF16("qwen2_vl_base"), IN_BF16("qwen3_5_base"), IN_BF16("dinov2_swiglu"), IN_BF16("dinov2_registers_smaller"),
         IN_BF16("dinov3_base"), IN_BF16("dinov3_gated"), IN_BF16("clip_base"), IN_BF16("siglip_base"), IN_BF16("siglip2_base"),
+        FAST("qwen2_5_base"), FAST("qwen2_5_float16"), FAST("qwen3_base"), FAST("qwen3_head_dim_128"), FAST("qwen2_vl_base"),
+        FAST("qwen3_5_base"), FAST("dinov2_swiglu"), FAST("dinov3_base"), FAST("clip_base"), FAST("siglip_base"), FAST("siglip2_base"),
         cmocka_unit_test(test_products), cmocka_unit_test(test_mxfp8), cmocka_unit_test(test_wide),
         cmocka_unit_test(test_steps)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,8 +68,8 @@ static void engines_are_asked_in_vain(void **state) {
     static const struct { int32_t resize, precision; const char *words; mgv_result code; } cases[] = {
         {-1, 0, "resize -1 is not one of", MGV_ERROR_ARGUMENT},
         {MGV_RESIZE_TORCHVISION + 1, 0, "is not one of MGV_RESIZE_PILLOW", MGV_ERROR_ARGUMENT},
-        {0, -1, "precision -1 is neither", MGV_ERROR_ARGUMENT},
-        {0, MGV_PRECISION_BF16 + 1, "is neither MGV_PRECISION_AUTO", MGV_ERROR_ARGUMENT},
+        {0, -1, "precision -1 is none of", MGV_ERROR_ARGUMENT},
+        {0, MGV_PRECISION_BF16 + 1, "is none of MGV_PRECISION_AUTO", MGV_ERROR_ARGUMENT},
         {0, MGV_PRECISION_MXFP8, "precision \"mxfp8\" is for towers, and this is a language model", MGV_ERROR_UNSUPPORTED},
         {0, MGV_PRECISION_BF16, "precision \"bf16\" is for towers, and this is a language model", MGV_ERROR_UNSUPPORTED},
     };

@@ -1,7 +1,7 @@
 /* How fast the CPU backend encodes one picture: whole models of the published sizes, with random weights that are made
    in memory, through the public API. tools/bench_cpu_torch.py sets the figures beside PyTorch's.
 
-     bench_cpu [--model NAME] [--dtype f32|bf16] [--threads N] [--repeat N]
+     bench_cpu [--model NAME] [--dtype f32|bf16] [--precision auto|fast] [--threads N] [--repeat N]
      bench_cpu --steps [--model NAME] [--dtype f32|bf16] [--threads N] [--isa plain|avx2]
                                                 how long a call of mgv_poll takes, on large models, too, and with less of an instruction set
 
@@ -251,6 +251,8 @@ static void check(mgv_result result, const mgv_error *error) {
     exit(1);
 }
 
+static mgv_precision precision; /* AUTO or FAST */
+
 static bench open_bench(const mgv_model *model, uint32_t side, uint32_t threads, mgv__isa isa) {
     bench b;
     mgv_engine_desc desc;
@@ -265,6 +267,7 @@ static bench open_bench(const mgv_model *model, uint32_t side, uint32_t threads,
         desc.parallel = mgv_threads_parallel_for(b.threads);
     }
     desc.max_width = desc.max_height = side;
+    desc.precision = precision;
     check(mgv_engine_create(&b.engine, model, &desc, &error), &error);
     if (isa != 0) b.engine->kernels = mgv__cpu_kernels_of(isa);
     b.pixels = (unsigned char *)need(malloc((size_t)side * side * 3));
@@ -325,7 +328,7 @@ static void check_against_plain(const shape_of_model *m, mgv_dtype dtype) {
     relative = sqrt(difference / norm);
     printf("%s %s, 4 layers: %s differs from plain C by %.2g (relative L2)\n", m->name, mgv_dtype_name(dtype),
            fast.engine->kernels->name, relative);
-    if (!(relative < 1e-5)) {
+    if (!(relative < (fast.engine->kernels->pairs ? 2e-2 : 1e-5))) {
         fprintf(stderr, "bench_cpu: that is too much\n");
         exit(1);
     }
@@ -440,6 +443,8 @@ int main(int argc, char **argv) {
             wanted = value;
         } else if (strcmp(argv[k], "--dtype") == 0 && (strcmp(value, "f32") == 0 || strcmp(value, "bf16") == 0)) {
             dtype = strcmp(value, "bf16") == 0 ? MGV_DTYPE_BF16 : MGV_DTYPE_F32;
+        } else if (strcmp(argv[k], "--precision") == 0 && (strcmp(value, "auto") == 0 || strcmp(value, "fast") == 0)) {
+            precision = strcmp(value, "fast") == 0 ? MGV_PRECISION_FAST : MGV_PRECISION_AUTO;
         } else if (strcmp(argv[k], "--isa") == 0 && (strcmp(value, "plain") == 0 || strcmp(value, "avx2") == 0)) {
             isa = strcmp(value, "avx2") == 0 ? MGV__ISA_AVX2 : MGV__ISA_PLAIN;
         } else if (strcmp(argv[k], "--threads") == 0 && strtoul(value, NULL, 10) > 0) {
@@ -447,7 +452,8 @@ int main(int argc, char **argv) {
         } else if (strcmp(argv[k], "--repeat") == 0 && strtoul(value, NULL, 10) > 0) {
             repeat = (uint32_t)strtoul(value, NULL, 10);
         } else {
-            fprintf(stderr, "usage: bench_cpu [--steps [--isa plain|avx2]] [--model NAME] [--dtype f32|bf16] [--threads N] [--repeat N]\n");
+            fprintf(stderr, "usage: bench_cpu [--steps [--isa plain|avx2]] [--model NAME] [--dtype f32|bf16] [--precision auto|fast] "
+                    "[--threads N] [--repeat N]\n");
             return 1;
         }
         k++;

@@ -1,6 +1,6 @@
 """Sets build/bench_cpu beside PyTorch and transformers on the same cores, in turns.
 
-    python tools/bench_cpu_torch.py [--model NAME] [--threads N] [--rounds N] [--repeat N] [--torch-dtype bfloat16]
+    python tools/bench_cpu_torch.py [--model NAME] [--threads N] [--rounds N] [--repeat N] [--precision fast] [--torch-dtype bfloat16]
 
 Random weights in float32, transformers' default attention, no gradients; PyTorch's in another type if asked for. Each round runs megavit, then PyTorch; the
 best of all rounds is compared. Processor time is that of all threads; it hardly minds what else the machine does.
@@ -38,9 +38,9 @@ def qwen(dtype):
 MODELS = {"siglip2-base-patch16-224": siglip, "qwen3-vl-2b-448": qwen}
 
 
-def run_megavit(binary, name, threads, repeat):
+def run_megavit(binary, name, threads, repeat, precision):
     """The best (milliseconds on the wall, of processor time) of one run of bench_cpu."""
-    command = [binary, "--model", name, "--threads", str(threads), "--repeat", str(repeat)]
+    command = [binary, "--model", name, "--threads", str(threads), "--repeat", str(repeat), "--precision", precision]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(re.search(r"best ([0-9.]+) ms", text)[1]), float(re.search(r"processor time ([0-9.]+) ms", text)[1])
 
@@ -64,6 +64,7 @@ def main():
     parser.add_argument("--threads", type=int, action="append")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--precision", choices=["auto", "fast"], default="auto")
     parser.add_argument("--torch-dtype", choices=["float32", "bfloat16"], default="float32")
     options = parser.parse_args()
     print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}")
@@ -72,10 +73,10 @@ def main():
         for threads in options.threads or [1, 2]:
             ours, theirs = [], []
             for _ in range(options.rounds):
-                ours.append(run_megavit(options.binary, name, threads, options.repeat))
+                ours.append(run_megavit(options.binary, name, threads, options.repeat, options.precision))
                 theirs.append(run_torch(call, threads, options.repeat))
             a, b = ([min(column) for column in zip(*results)] for results in (ours, theirs))
-            print(f"{name} F32, {threads} thread(s): megavit {a[0]:.1f} ms, PyTorch in {options.torch_dtype} {b[0]:.1f} ms, ratio {a[0] / b[0]:.2f}; "
+            print(f"{name} F32, {threads} thread(s): megavit {options.precision} {a[0]:.1f} ms, PyTorch in {options.torch_dtype} {b[0]:.1f} ms, ratio {a[0] / b[0]:.2f}; "
                   f"processor time {a[1]:.1f} ms, {b[1]:.1f} ms, ratio {a[1] / b[1]:.2f}", flush=True)
 
 

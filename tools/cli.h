@@ -287,9 +287,10 @@ static inline const char *cli_architecture(int32_t architecture, mgv_precision p
     return out;
 }
 #define CLI_PRECISION_OPTION(precision) \
-    {"--precision", CLI_PRECISION, &(precision), "auto|bf16|mxfp8|mixed|LIST", \
-     "of the layers' products: bf16 on a GPU, float32 on a CPU (auto). Of Blackwell, and on a CPU as it rounds: mxfp8, all of them\n" \
-     "                                 in MXFP8, mixed, those behind norms, or a LIST as qkv+out+fc1+fc2; the others in bf16"}
+    {"--precision", CLI_PRECISION, &(precision), "auto|fast|bf16|mxfp8|mixed|LIST", \
+     "of the layers' products: bf16 on a GPU, float32 on a CPU (auto); fast: in bf16 on a CPU that\n" \
+     "                                 multiplies it. As Blackwell rounds, on a CPU slowly: bf16; mxfp8, all of them in MXFP8; mixed,\n" \
+     "                                 those behind norms; or a LIST as qkv+out+fc1+fc2, the others in bf16"}
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", \
      "pictures in one call (8, on a GPU 64). A GPU calculates with any number of pictures as it does with N, a CPU always the same"}

@@ -70,7 +70,7 @@ class _EngineDesc(ctypes.Structure):
                 ("workspace", c_void_p), ("workspace_bytes", c_uint64), ("kernels", c_void_p), ("max_sms", c_uint32),
                 ("max_row_outputs", c_uint32), ("packed_path", c_char_p), ("packed", c_void_p), ("packed_bytes", c_uint64),
                 ("io", _Callbacks4), ("device_workspace", c_void_p), ("device_workspace_bytes", c_uint64),
-                ("max_text_bytes", c_uint32), ("schedule_images", c_uint32)]
+                ("max_text_bytes", c_uint32), ("schedule_images", c_uint32), ("output_kinds", c_uint32), ("precision", c_int32)]
 
 
 class _Image(ctypes.Structure):
@@ -153,17 +153,21 @@ class Model:
 class Engine:
     """One device and all the memory it will need. max_width and max_height: of the largest picture; 0: 4096. row_outputs: 1 where tokens,
     layers or DeepStack's rows are asked of a GPU into NumPy arrays. schedule_images: max_images, say, where a picture's rows are to have
-    the same bits in any company. max_sms: multiprocessors of the card that it may use; 0: all.
+    the same bits in any company. max_sms: multiprocessors of the card that it may use; 0: all. precision: as of the command line, "fast":
+    in bf16 on CPUs that multiply it.
     kernels: the bytes of a megavit.fatbin, instead of those compiled into the library."""
 
     def __init__(self, model, backend="auto", device=0, max_images=1, max_tokens=0, max_width=0, max_height=0, threads=1,
-                 row_outputs=0, schedule_images=0, max_sms=0, kernels=None):
+                 row_outputs=0, schedule_images=0, max_sms=0, kernels=None, precision="auto"):
         self._handle, self._threads = c_void_p(), c_void_p()
         self.model, self._kernels = model, kernels and ctypes.create_string_buffer(kernels, len(kernels))  # outlive the engine
         self._kept = None   # pictures and rows of an encode under way
         desc = _sized(_EngineDesc, backend=BACKENDS[backend], device=device, max_images=max_images, max_tokens=max_tokens,
                       max_width=max_width, max_height=max_height, max_row_outputs=row_outputs, schedule_images=schedule_images,
                       max_sms=max_sms, kernels=ctypes.cast(self._kernels, c_void_p) if kernels else None)
+        number = c_int32()
+        _call("mgv_precision_of_name", precision.encode(), byref(number))
+        desc.precision = number.value
         if threads > 1:
             _call("mgv_threads_create", byref(self._threads), threads, None)
             desc.parallel = _library.mgv_threads_parallel_for(self._threads)
