@@ -1,6 +1,6 @@
 """Towers for pictures of any size on the card, by examples/python, on random weights: rows against transformers in fp32, transformers' own bf16
 beside them, the same bits twice, alone and in a mix; and how long an encode takes.
-usage: MEGAVIT_LIBRARY=build/cuda/libmegavit.so towers.py [--backend cpu] [--program build/cuda/megavit] [--layers N] [--no-times] NAME...
+usage: MEGAVIT_LIBRARY=build/cuda/libmegavit.so towers.py [--backend cpu [--precision fast]] [--program build/cuda/megavit] [--layers N] [--no-times] NAME...
        ... towers.py --launches N [--layers N] NAME...    the same bits in N launches of a mix, on parts of the card, two engines side by side"""
 import argparse, copy, ctypes, json, os, pathlib, subprocess, sys, tempfile
 import numpy, torch
@@ -108,7 +108,8 @@ def check(name, o):
         pictures = [picture(h, w, patch, i) for i, (h, w) in enumerate(SIZES)]
         want, half = reference(name, model, pictures, torch.float32), reference(name, model, pictures, torch.bfloat16)
         tokens, opened = sum(h * w for h, w in SIZES), megavit.Model(place)
-        engine = megavit.Engine(opened, backend=o.backend, max_images=len(pictures), max_tokens=tokens, row_outputs=1, threads=8)
+        engine = megavit.Engine(opened, backend=o.backend, max_images=len(pictures), max_tokens=tokens, row_outputs=1, threads=8,
+                                precision=o.precision)
         outputs = [('tokens', 0)] + [('pooled', 0) if name in POOLED else ('deepstack', i) for i in range(len(want) - 1)]
         for (output, index), w, t in zip(outputs, want, half):
             got = torch.from_numpy(engine.encode(pictures, output, index))
@@ -132,7 +133,7 @@ def check(name, o):
         verdict(same, f'{name}: the same bits in another order')
         del engine
         engine = megavit.Engine(opened, backend=o.backend, max_images=len(pictures), max_tokens=tokens, row_outputs=1,
-                                schedule_images=len(pictures), threads=8)
+                                schedule_images=len(pictures), threads=8, precision=o.precision)
         together, alone = engine.encode(pictures, 'tokens'), numpy.concatenate([engine.encode([p], 'tokens') for p in pictures])
         verdict(numpy.array_equal(together, alone), f'{name}: with schedule_images the same bits alone and in a mix of {len(pictures)} sizes')
         del engine
@@ -224,6 +225,7 @@ def times(name, directory, patch):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('--backend', default='cuda')
+    parser.add_argument('--precision', default='auto')
     parser.add_argument('--program', help='megavit, for its validate')
     parser.add_argument('--layers', type=int)
     parser.add_argument('--no-times', action='store_true')
