@@ -178,7 +178,7 @@
    NUMBERS
        fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
-       twice transformers' own error against fp64. MGV_PRECISION_FAST multiplies pictures in bf16 on CPUs that can (Xeons from Cooper
+       twice transformers' own error against fp64. MGV_PRECISION_FAST multiplies in bf16 on CPUs that can (Xeons from Cooper
        Lake on, EPYCs and Ryzens from Zen 4 on), 1.8 times as fast; the error is then about 6e-3.
 
        On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There are two kernels
@@ -789,9 +789,8 @@ enum {
     /* Those behind a norm; the others write the stream. FC1 | FC2 is nearer to float32, with more of the work in MXFP8 (BENCHMARKS.md). */
     MGV_PRECISION_MXFP8_MIXED = MGV_PRECISION_QKV | MGV_PRECISION_FC1,
     MGV_PRECISION_BF16 = 16, /* none of them: on the CPU, too */
-    /* As AUTO, but a CPU that multiplies bf16 (AVX512_BF16) has a vision tower's products and attention in it, sums in float32: faster
-       there, rows nearer to float32 than PyTorch's in bf16. Where there are no such instructions, for texts, and with MEGAVIT_SGEMM the
-       rows are AUTO's. */
+    /* As AUTO, but a CPU that multiplies bf16 (AVX512_BF16) has products and attention in it, sums in float32: faster there, and nearer to
+       float32 than PyTorch's bf16. For all models. Where there are no such instructions, and with MEGAVIT_SGEMM, AUTO's bits. */
     MGV_PRECISION_FAST = 32
 };
 /* The one that a name stands for: "auto", "fast", "bf16", "mxfp8", "mixed", or some of "qkv", "out", "fc1", "fc2" with '+' between. Any
@@ -9672,6 +9671,7 @@ enum {
     MGV__CPU_COLUMN_STRIDE = MGV__CPU_COLUMNS + 16,
     MGV__CPU_ROWS = 672,                /* target rows computed before the next ones are begun */
     MGV__CPU_QUERIES = 224,             /* queries that share one packing of keys and values */
+    MGV__CPU_DOT_DEPTH = 1024,          /* inner columns that one pass of sums of any number of rows adds up */
     MGV__CPU_STRIP = 16,                /* inner columns that the vector code handles at a time */
     MGV__CPU_MAX_TILE = 16,             /* rows of the largest tile of any instruction set */
     MGV__CPU_MAX_PANEL = 32             /* columns of the widest panel of any instruction set */
@@ -9730,7 +9730,8 @@ typedef struct mgv__cpu_kernels {
                  const mgv__cpu_ahead *ahead);
 #ifdef MEGAVIT_TEXT
     /* c[i * c_stride + j] (+)= sum over k < n of a[i * a_stride + k] * w[j * w_stride + k], i < rows, j < columns. Each sum is added up in
-       one order, whatever rows and columns are. w may be of another type than F32 where there is one row. */
+       one order, whatever rows and columns are. w may be of another type than F32 where there is one row, or `pairs`.
+       n <= MGV__CPU_DOT_DEPTH. */
     void (*dots)(mgv_dtype dtype, uint32_t rows, uint32_t columns, size_t n, const float *a, size_t a_stride, const void *w,
                  size_t w_stride, float *c, size_t c_stride, int accumulate);
     /* c[i * c_stride + j] = factor[i] * c[i * c_stride + j] + sum over k < n of a[i * a_stride + k] * v[k * columns + j], i < rows,
@@ -10061,7 +10062,11 @@ static uint32_t mgv__cpu_blocks(const mgv__cpu_job *job, uint32_t rows) {
     return mgv__cpu_round_up(rows, job->kernels->tile_rows) / job->kernels->tile_rows;
 }
 
-enum { MGV__CPU_DOT_DEPTH = 1024, MGV__CPU_DOT_COLUMNS = MGV__CPU_PACKED_FLOATS / MGV__CPU_DOT_DEPTH, MGV__CPU_DOT_ROWS = 48 };
+enum { MGV__CPU_DOT_ROWS = 48 };
+/* Columns at once: of those that are widened as many as there is room for. */
+static uint32_t mgv__cpu_dot_columns(const mgv__cpu_kernels *kernels) {
+    return kernels->pairs ? MGV__CPU_COLUMNS : MGV__CPU_PACKED_FLOATS / MGV__CPU_DOT_DEPTH;
+}
 
 /* Units of one product: in each pass over the inner columns the packing, with a precision of each column, and every block of rows; with a
    precision what is known of the columns before. A call of MEGAVIT_SGEMM is one. */
@@ -10069,7 +10074,7 @@ static uint64_t mgv__cpu_product_units(const mgv__cpu_job *job, uint32_t columns
     const uint64_t passes = mgv__cpu_round_up(job->op->inner, MGV__CPU_DEPTH) / MGV__CPU_DEPTH;
     if (job->rounding) return 1 + passes * (columns + mgv__cpu_blocks(job, rows));
     if (job->op->by_row) {
-        const uint32_t groups = (columns + MGV__CPU_DOT_COLUMNS - 1) / MGV__CPU_DOT_COLUMNS;
+        const uint32_t most = mgv__cpu_dot_columns(job->kernels), groups = (columns + most - 1) / most;
         const uint32_t depths = (job->op->inner + MGV__CPU_DOT_DEPTH - 1) / MGV__CPU_DOT_DEPTH;
         return (uint64_t)groups * depths * (1 + (rows + MGV__CPU_DOT_ROWS - 1) / MGV__CPU_DOT_ROWS);
     }
@@ -10270,12 +10275,12 @@ static void mgv__cpu_product_by_row(const mgv__cpu_job *job, mgv__cpu_turns *tur
                                     size_t source_stride, uint32_t rows, float *sums) {
     const mgv__cpu_kernels *kernels = job->kernels;
     const size_t inner = job->op->inner;
-    const int widen = rows > 1 && weight->dtype != MGV_DTYPE_F32;
+    const int widen = rows > 1 && weight->dtype != MGV_DTYPE_F32 && !kernels->pairs;
     const uint32_t padded = mgv__cpu_round_up(columns, kernels->panel);
     uint32_t i, j, row, group, row_count;
     size_t k, depth;
     for (j = 0; j < columns; j += group) {
-        group = mgv__cpu_min(columns - j, MGV__CPU_DOT_COLUMNS);
+        group = mgv__cpu_min(columns - j, mgv__cpu_dot_columns(kernels));
         for (k = 0; k < inner && !turns->left; k += depth) {
             const void *w = mgv__cpu_at(weight, (column + j) * inner + k);
             depth = mgv__cpu_min((uint32_t)(inner - k), MGV__CPU_DOT_DEPTH);
@@ -16693,9 +16698,9 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
     if (!mgv_precision_name(desc->precision))
         return mgv__fail(error, MGV_ERROR_ARGUMENT, "precision %i is none of MGV_PRECISION_AUTO, FAST and BF16, nor products in MXFP8, "
                          "added up", (int64_t)desc->precision);
-    if (desc->precision && model->config.language)
+    if (desc->precision && desc->precision != MGV_PRECISION_FAST && model->config.language)
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "precision %q is for towers, and this is a language model: bf16 on a GPU, float32 "
-                         "on the CPU", mgv_precision_name(desc->precision));
+                         "on the CPU or, with fast, bf16", mgv_precision_name(desc->precision));
     if (desc->precision & MGV_PRECISION_MXFP8 && !mgv__program_takes_mx(&model->program))
         return mgv__fail(error, MGV_ERROR_UNSUPPORTED, "precision %q is for towers whose layers have LayerNorms and no gates: not for this "
                          "one, which may be had in bf16", mgv_precision_name(desc->precision));
@@ -16743,7 +16748,7 @@ static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv__cpu_ker
     if (result != MGV_OK) return result;
     if (out->precision == MGV_PRECISION_FAST) {
         out->precision = MGV_PRECISION_AUTO;
-        if (!mgv__picture_model(model)->config.vocabulary) fast = mgv__cpu_kernels_of_pairs();
+        fast = mgv__cpu_kernels_of_pairs();
     }
     if (kernels) *kernels = fast ? fast : mgv__cpu_best_kernels();
     return MGV_OK;
@@ -26252,7 +26257,11 @@ MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tok
 #define MGV__LOW_PAIRS(a, b) _mm256_shuffle_ps(a, b, 0x44)
 #define MGV__HIGH_PAIRS(a, b) _mm256_shuffle_ps(a, b, 0xEE)
 /* Four floats, each the sum of the same place of all quads. */
-#define MGV__STORE_QUAD_SUM(p, v) _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)))
+#define MGV__QUAD __m128
+#define MGV__QUAD_SUM(v) _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1))
+#define MGV__QUAD_LOAD(p) _mm_loadu_ps(p)
+#define MGV__QUAD_STORE(p, v) _mm_storeu_ps(p, v)
+#define MGV__QUAD_ADD(a, b) _mm_add_ps(a, b)
 #define MGV__DOT_ROWS MGV__ROWS_3
 #define MGV__DOT_ROW_COUNT 3
 #define MGV__MIX_ROWS MGV__ROWS_6
@@ -26319,9 +26328,13 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__UNPACK_HIGH(a, b) _mm512_unpackhi_ps(a, b)
 #define MGV__LOW_PAIRS(a, b) _mm512_shuffle_ps(a, b, 0x44)
 #define MGV__HIGH_PAIRS(a, b) _mm512_shuffle_ps(a, b, 0xEE)
-#define MGV__STORE_QUAD_SUM(p, v) \
-    _mm_storeu_ps(p, _mm_add_ps(_mm_add_ps(_mm512_castps512_ps128(v), _mm512_extractf32x4_ps(v, 1)), \
-                                _mm_add_ps(_mm512_extractf32x4_ps(v, 2), _mm512_extractf32x4_ps(v, 3))))
+#define MGV__QUAD __m128
+#define MGV__QUAD_SUM(v) \
+    _mm_add_ps(_mm_add_ps(_mm512_castps512_ps128(v), _mm512_extractf32x4_ps(v, 1)), \
+               _mm_add_ps(_mm512_extractf32x4_ps(v, 2), _mm512_extractf32x4_ps(v, 3)))
+#define MGV__QUAD_LOAD(p) _mm_loadu_ps(p)
+#define MGV__QUAD_STORE(p, v) _mm_storeu_ps(p, v)
+#define MGV__QUAD_ADD(a, b) _mm_add_ps(a, b)
 #define MGV__DOT_ROWS MGV__ROWS_6
 #define MGV__DOT_ROW_COUNT 6
 #define MGV__MIX_ROWS MGV__ROWS_8
@@ -26366,7 +26379,11 @@ MGV__TARGET static inline float mgv__avx2_largest(__m256 v) {
 #define MGV__UNPACK_HIGH(a, b) vzip2q_f32(a, b)
 #define MGV__LOW_PAIRS(a, b) vcombine_f32(vget_low_f32(a), vget_low_f32(b))
 #define MGV__HIGH_PAIRS(a, b) vcombine_f32(vget_high_f32(a), vget_high_f32(b))
-#define MGV__STORE_QUAD_SUM(p, v) vst1q_f32(p, v)
+#define MGV__QUAD float32x4_t
+#define MGV__QUAD_SUM(v) (v)
+#define MGV__QUAD_LOAD(p) vld1q_f32(p)
+#define MGV__QUAD_STORE(p, v) vst1q_f32(p, v)
+#define MGV__QUAD_ADD(a, b) vaddq_f32(a, b)
 #define MGV__DOT_ROWS MGV__ROWS_6
 #define MGV__DOT_ROW_COUNT 6
 #define MGV__MIX_ROWS MGV__ROWS_8
@@ -26825,7 +26842,6 @@ MGV__TARGET_PAIRS static void MGV__FN(pack_values_pairs)(const float *values, si
 #define MGV__PAIR_FMA(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
 #define MGV__ROW_STEP_PAIRS(i) MGV__ROW_STEP_OF(MGV__PAIR_FMA, i)
 MGV__TILE_FUNCTIONS(tile_pairs, MGV__TARGET_PAIRS, MGV__ROW_STEP_PAIRS, 2)
-#undef MGV__PAIR_FMA
 #undef MGV__ROW_STEP_PAIRS
 
 #endif
@@ -26840,24 +26856,22 @@ MGV__TILE_FUNCTIONS(tile_pairs, MGV__TARGET_PAIRS, MGV__ROW_STEP_PAIRS, 2)
 #define MGV__ROWS_1(X) X(0)
 #define MGV__ROWS_3(X) MGV__ROWS_2(X) X(2)
 #define MGV__DOT_ZERO(i) MGV__VEC p##i = MGV__SET1(0.0f), q##i = p##i, r##i = p##i, s##i = p##i;
-#define MGV__DOT_LOAD(i) const MGV__VEC x##i = MGV__LOAD(a + i * a_stride + k);
-#define MGV__DOT_P(i) p##i = MGV__FMA(x##i, y, p##i);
-#define MGV__DOT_Q(i) q##i = MGV__FMA(x##i, y, q##i);
-#define MGV__DOT_R(i) r##i = MGV__FMA(x##i, y, r##i);
-#define MGV__DOT_S(i) s##i = MGV__FMA(x##i, y, s##i);
+#define MGV__DOT_LOAD(i) const MGV__VEC x##i = MGV__LOAD(a + i * a_stride + k / MGV__DOT_EACH);
+#define MGV__DOT_P(i) p##i = MGV__DOT_FMA(x##i, y, p##i);
+#define MGV__DOT_Q(i) q##i = MGV__DOT_FMA(x##i, y, q##i);
+#define MGV__DOT_R(i) r##i = MGV__DOT_FMA(x##i, y, r##i);
+#define MGV__DOT_S(i) s##i = MGV__DOT_FMA(x##i, y, s##i);
 #define MGV__DOT_TAIL(i) \
-    memcpy(part, a + i * a_stride + k, (n - k) * sizeof(float)); \
-    y = MGV__LOAD(part); \
-    p##i = MGV__FMA(y, MGV__LOAD(tail), p##i); \
-    q##i = MGV__FMA(y, MGV__LOAD(tail + MGV__WIDTH), q##i); \
-    r##i = MGV__FMA(y, MGV__LOAD(tail + 2 * MGV__WIDTH), r##i); \
-    s##i = MGV__FMA(y, MGV__LOAD(tail + 3 * MGV__WIDTH), s##i);
+    y = MGV__DOT_TAIL_OF_ROW(a + i * a_stride + k / MGV__DOT_EACH, n - k); \
+    p##i = MGV__DOT_FMA(y, tail, p##i); \
+    q##i = MGV__DOT_FMA(y, tail1, q##i); \
+    r##i = MGV__DOT_FMA(y, tail2, r##i); \
+    s##i = MGV__DOT_FMA(y, tail3, s##i);
 #define MGV__DOT_STORE(i) \
     low = MGV__ADD(MGV__UNPACK_LOW(p##i, q##i), MGV__UNPACK_HIGH(p##i, q##i)); \
     high = MGV__ADD(MGV__UNPACK_LOW(r##i, s##i), MGV__UNPACK_HIGH(r##i, s##i)); \
     low = MGV__ADD(MGV__LOW_PAIRS(low, high), MGV__HIGH_PAIRS(low, high)); \
-    MGV__STORE_QUAD_SUM(quad, low); \
-    for (j = 0; j < columns; j++) c[i * c_stride + j] = accumulate ? c[i * c_stride + j] + quad[j] : quad[j];
+    MGV__FN(store_quad)(MGV__QUAD_SUM(low), columns, accumulate, c + i * c_stride);
 #define MGV__DOT_STEP(ROWS, LOAD_W) \
     { \
         ROWS(MGV__DOT_LOAD) \
@@ -26872,45 +26886,62 @@ MGV__TILE_FUNCTIONS(tile_pairs, MGV__TARGET_PAIRS, MGV__ROW_STEP_PAIRS, 2)
     }
 /* What one row does not wait for: the weights of the next four columns. Memory, not arithmetic, is what it takes its time for. */
 #define MGV__DOT_AHEAD(LOAD_W) \
-    for (; k + 2 * MGV__WIDTH <= n; k += MGV__WIDTH) { \
+    for (; k + 2 * (MGV__DOT_EACH * MGV__WIDTH) <= n; k += MGV__DOT_EACH * MGV__WIDTH) { \
         MGV__PREFETCH(w + 4 * w_stride + k); \
         MGV__PREFETCH(w1 + 4 * w_stride + k); \
         MGV__PREFETCH(w2 + 4 * w_stride + k); \
         MGV__PREFETCH(w3 + 4 * w_stride + k); \
         MGV__DOT_STEP(MGV__ROWS_1, LOAD_W) \
-        k += MGV__WIDTH; \
+        k += MGV__DOT_EACH * MGV__WIDTH; \
         MGV__DOT_STEP(MGV__ROWS_1, LOAD_W) \
     }
 #define MGV__DOT_PLAIN(LOAD_W)
-/* columns: 1 to 4. */
-#define MGV__DOT_FUNCTION(name, ROWS, type, dtype, LOAD_W, AHEAD) \
-    MGV__TARGET static void MGV__FN(name)(uint32_t columns, size_t n, const float *a, size_t a_stride, const type *w, size_t w_stride, \
-                                          float *c, size_t c_stride, int accumulate) { \
+/* columns: 1 to 4. A float of `a` is MGV__DOT_EACH of its numbers, as MGV__DOT_FMA multiplies them. */
+#define MGV__DOT_FUNCTION(name, TARGET, ROWS, type, dtype, LOAD_W, AHEAD) \
+    TARGET static void MGV__FN(name)(uint32_t columns, size_t n, const float *a, size_t a_stride, const type *w, size_t w_stride, \
+                                     float *c, size_t c_stride, int accumulate) { \
         const type *w1 = columns > 1 ? w + w_stride : w, *w2 = columns > 2 ? w1 + w_stride : w, *w3 = columns > 3 ? w2 + w_stride : w; \
         MGV__VEC low, high, y; \
-        float quad[4]; \
         size_t k = 0; \
-        uint32_t j; \
         ROWS(MGV__DOT_ZERO) \
         AHEAD(LOAD_W) \
-        for (; k + MGV__WIDTH <= n; k += MGV__WIDTH) MGV__DOT_STEP(ROWS, LOAD_W) \
+        for (; k + MGV__DOT_EACH * MGV__WIDTH <= n; k += MGV__DOT_EACH * MGV__WIDTH) MGV__DOT_STEP(ROWS, LOAD_W) \
         if (k < n) { \
-            float part[MGV__WIDTH], tail[4 * MGV__WIDTH]; \
-            memset(part, 0, sizeof part); \
-            memset(tail, 0, sizeof tail); \
-            MGV__FN(convert)(dtype, w + k, tail, n - k); \
-            MGV__FN(convert)(dtype, w1 + k, tail + MGV__WIDTH, n - k); \
-            MGV__FN(convert)(dtype, w2 + k, tail + 2 * MGV__WIDTH, n - k); \
-            MGV__FN(convert)(dtype, w3 + k, tail + 3 * MGV__WIDTH, n - k); \
+            const MGV__VEC tail = MGV__DOT_TAIL_OF(dtype, w + k, n - k), tail1 = MGV__DOT_TAIL_OF(dtype, w1 + k, n - k), \
+                           tail2 = MGV__DOT_TAIL_OF(dtype, w2 + k, n - k), tail3 = MGV__DOT_TAIL_OF(dtype, w3 + k, n - k); \
             ROWS(MGV__DOT_TAIL) \
         } \
         ROWS(MGV__DOT_STORE) \
     }
-MGV__DOT_FUNCTION(dot_row, MGV__ROWS_1, float, MGV_DTYPE_F32, MGV__LOAD, MGV__DOT_AHEAD)
-MGV__DOT_FUNCTION(dot_row_f16, MGV__ROWS_1, uint16_t, MGV_DTYPE_F16, MGV__LOAD_F16, MGV__DOT_AHEAD)
-MGV__DOT_FUNCTION(dot_row_bf16, MGV__ROWS_1, uint16_t, MGV_DTYPE_BF16, MGV__LOAD_BF16, MGV__DOT_AHEAD)
-MGV__DOT_FUNCTION(dot_pair, MGV__ROWS_2, float, MGV_DTYPE_F32, MGV__LOAD, MGV__DOT_PLAIN)
-MGV__DOT_FUNCTION(dot_rows, MGV__DOT_ROWS, float, MGV_DTYPE_F32, MGV__LOAD, MGV__DOT_PLAIN)
+/* The first `columns` of four sums. */
+MGV__TARGET static inline void MGV__FN(store_quad)(MGV__QUAD sums, uint32_t columns, int accumulate, float *c) {
+    float four[4];
+    if (columns == 4) {
+        MGV__QUAD_STORE(c, accumulate ? MGV__QUAD_ADD(MGV__QUAD_LOAD(c), sums) : sums);
+        return;
+    }
+    MGV__QUAD_STORE(four, sums);
+    while (columns-- > 0) c[columns] = accumulate ? c[columns] + four[columns] : four[columns];
+}
+/* The last numbers of a row, fewer than a register has, and zeros behind them. */
+MGV__TARGET static inline MGV__VEC MGV__FN(dot_tail)(mgv_dtype dtype, const void *from, size_t n) {
+    float part[MGV__WIDTH] = {0};
+    MGV__FN(convert)(dtype, from, part, n);
+    return MGV__LOAD(part);
+}
+#define MGV__DOT_EACH 1
+#define MGV__DOT_FMA(x, y, sum) MGV__FMA(x, y, sum)
+#define MGV__DOT_TAIL_OF(dtype, w, n) MGV__FN(dot_tail)(dtype, w, n)
+#define MGV__DOT_TAIL_OF_ROW(a, n) MGV__FN(dot_tail)(MGV_DTYPE_F32, a, n)
+MGV__DOT_FUNCTION(dot_row, MGV__TARGET, MGV__ROWS_1, float, MGV_DTYPE_F32, MGV__LOAD, MGV__DOT_AHEAD)
+MGV__DOT_FUNCTION(dot_row_f16, MGV__TARGET, MGV__ROWS_1, uint16_t, MGV_DTYPE_F16, MGV__LOAD_F16, MGV__DOT_AHEAD)
+MGV__DOT_FUNCTION(dot_row_bf16, MGV__TARGET, MGV__ROWS_1, uint16_t, MGV_DTYPE_BF16, MGV__LOAD_BF16, MGV__DOT_AHEAD)
+MGV__DOT_FUNCTION(dot_pair, MGV__TARGET, MGV__ROWS_2, float, MGV_DTYPE_F32, MGV__LOAD, MGV__DOT_PLAIN)
+MGV__DOT_FUNCTION(dot_rows, MGV__TARGET, MGV__DOT_ROWS, float, MGV_DTYPE_F32, MGV__LOAD, MGV__DOT_PLAIN)
+#undef MGV__DOT_EACH
+#undef MGV__DOT_FMA
+#undef MGV__DOT_TAIL_OF
+#undef MGV__DOT_TAIL_OF_ROW
 
 MGV__TARGET static void MGV__FN(dots)(mgv_dtype dtype, uint32_t rows, uint32_t columns, size_t n, const float *a, size_t a_stride,
                                       const void *w, size_t w_stride, float *c, size_t c_stride, int accumulate) {
@@ -26932,6 +26963,68 @@ MGV__TARGET static void MGV__FN(dots)(mgv_dtype dtype, uint32_t rows, uint32_t c
         }
     }
 }
+
+#ifdef MGV__TARGET_PAIRS
+
+#define MGV__DOT_EACH 2
+#define MGV__DOT_FMA(x, y, sum) MGV__PAIR_FMA(x, y, sum)
+#define MGV__DOT_TAIL_OF(dtype, w, n) MGV__FN(pairs_tail)(dtype, w, n)
+#define MGV__DOT_TAIL_OF_ROW(a, n) MGV__LOAD(a)
+#define MGV__PAIRS_BF16(p) MGV__LOAD((const float *)(const void *)(p))
+#define MGV__PAIRS_F16(p) (__m512)_mm512_cvtne2ps_pbh(MGV__LOAD_F16((p) + MGV__WIDTH), MGV__LOAD_F16(p))
+#define MGV__PAIRS_F32(p) (__m512)_mm512_cvtne2ps_pbh(MGV__LOAD((p) + MGV__WIDTH), MGV__LOAD(p))
+MGV__TARGET_PAIRS static inline MGV__VEC MGV__FN(pairs_tail)(mgv_dtype dtype, const void *from, size_t n) {
+    float part[2 * MGV__WIDTH] = {0};
+    MGV__FN(convert)(dtype, from, part, n);
+    return MGV__PAIRS_F32(part);
+}
+/* Of one type of weights: the functions of one row, of two and of a block. */
+#define MGV__PAIRS_DOT_FUNCTIONS(name, type, dtype, LOAD_W) \
+    MGV__DOT_FUNCTION(name##_row, MGV__TARGET_PAIRS, MGV__ROWS_1, type, dtype, LOAD_W, MGV__DOT_AHEAD) \
+    MGV__DOT_FUNCTION(name##_pair, MGV__TARGET_PAIRS, MGV__ROWS_2, type, dtype, LOAD_W, MGV__DOT_PLAIN) \
+    MGV__DOT_FUNCTION(name##_rows, MGV__TARGET_PAIRS, MGV__DOT_ROWS, type, dtype, LOAD_W, MGV__DOT_PLAIN) \
+    MGV__TARGET_PAIRS static void MGV__FN(name)(uint32_t rows, uint32_t columns, size_t n, const float *a, size_t a_stride, \
+                                                const type *w, size_t w_stride, float *c, size_t c_stride, int accumulate) { \
+        uint32_t j; \
+        for (j = 0; j < columns; j += 4, w += 4 * w_stride, c += 4) { \
+            const uint32_t few = mgv__cpu_min(columns - j, 4); \
+            if (rows == MGV__DOT_ROW_COUNT) MGV__FN(name##_rows)(few, n, a, a_stride, w, w_stride, c, c_stride, accumulate); \
+            else if (rows == 2) MGV__FN(name##_pair)(few, n, a, a_stride, w, w_stride, c, c_stride, accumulate); \
+            else MGV__FN(name##_row)(few, n, a, a_stride, w, w_stride, c, c_stride, accumulate); \
+        } \
+    }
+MGV__PAIRS_DOT_FUNCTIONS(dots_of_bf16, uint16_t, MGV_DTYPE_BF16, MGV__PAIRS_BF16)
+MGV__PAIRS_DOT_FUNCTIONS(dots_of_f16, uint16_t, MGV_DTYPE_F16, MGV__PAIRS_F16)
+MGV__PAIRS_DOT_FUNCTIONS(dots_of_f32, float, MGV_DTYPE_F32, MGV__PAIRS_F32)
+
+MGV__TARGET_PAIRS static void MGV__FN(dots_pairs)(mgv_dtype dtype, uint32_t rows, uint32_t columns, size_t n, const float *a,
+                                                  size_t a_stride, const void *w, size_t w_stride, float *c, size_t c_stride,
+                                                  int accumulate) {
+    enum { STRIDE = MGV__CPU_DOT_DEPTH / 2 + MGV__WIDTH };
+    float words[MGV__DOT_ROW_COUNT * STRIDE];
+    uint32_t i, row, k, step;
+    for (i = 0; i < rows; i += step, a += step * a_stride, c += step * c_stride) {
+        step = rows - i >= MGV__DOT_ROW_COUNT ? MGV__DOT_ROW_COUNT : rows - i >= 2 ? 2 : 1;
+        for (row = 0; row < step; row++)
+            for (k = 0; k < n; k += 2 * MGV__WIDTH)
+                MGV__FN(round_pairs)(a + row * a_stride + k, mgv__cpu_min((uint32_t)n - k, 2 * MGV__WIDTH), words + row * STRIDE + k / 2);
+        if (dtype == MGV_DTYPE_BF16)
+            MGV__FN(dots_of_bf16)(step, columns, n, words, STRIDE, (const uint16_t *)w, w_stride, c, c_stride, accumulate);
+        else if (dtype == MGV_DTYPE_F16)
+            MGV__FN(dots_of_f16)(step, columns, n, words, STRIDE, (const uint16_t *)w, w_stride, c, c_stride, accumulate);
+        else MGV__FN(dots_of_f32)(step, columns, n, words, STRIDE, (const float *)w, w_stride, c, c_stride, accumulate);
+    }
+}
+#undef MGV__DOT_EACH
+#undef MGV__DOT_FMA
+#undef MGV__DOT_TAIL_OF
+#undef MGV__DOT_TAIL_OF_ROW
+#undef MGV__PAIRS_BF16
+#undef MGV__PAIRS_F16
+#undef MGV__PAIRS_F32
+#undef MGV__PAIRS_DOT_FUNCTIONS
+
+#endif
 
 #define MGV__MIX_ZERO(i) MGV__VEC low##i = MGV__SET1(0.0f), high##i = low##i;
 #define MGV__MIX_STEP(i) x = MGV__SET1(a[i * a_stride + k]); low##i = MGV__FMA(x, low, low##i); high##i = MGV__FMA(x, high, high##i);
@@ -26996,7 +27089,11 @@ MGV__TARGET static void MGV__FN(mix)(uint32_t rows, uint32_t columns, uint32_t n
 #undef MGV__MIX_STORE
 #undef MGV__MIX_FUNCTION
 #endif
-#undef MGV__STORE_QUAD_SUM
+#undef MGV__QUAD
+#undef MGV__QUAD_SUM
+#undef MGV__QUAD_LOAD
+#undef MGV__QUAD_STORE
+#undef MGV__QUAD_ADD
 #undef MGV__DOT_ROWS
 #undef MGV__DOT_ROW_COUNT
 #undef MGV__MIX_ROWS
@@ -27010,6 +27107,7 @@ MGV__TARGET static void MGV__FN(mix)(uint32_t rows, uint32_t columns, uint32_t n
 #undef MGV__ROW_ZERO
 #undef MGV__ROW_STEP
 #undef MGV__ROW_STEP_OF
+#undef MGV__PAIR_FMA
 #undef MGV__ROW_STORE
 #undef MGV__ROW_ADD
 #undef MGV__TILE_FUNCTION
@@ -27028,20 +27126,21 @@ MGV__TARGET static void MGV__FN(mix)(uint32_t rows, uint32_t columns, uint32_t n
 #endif
 
 #ifdef MEGAVIT_TEXT
-#define MGV__TEXT_FUNCTIONS MGV__FN(dots), MGV__FN(mix),
+#define MGV__TEXT_FUNCTIONS(dots) dots, MGV__FN(mix),
 #else
-#define MGV__TEXT_FUNCTIONS
+#define MGV__TEXT_FUNCTIONS(dots)
 #endif
-#define MGV__KERNELS(name, pack, pack_values, block, pairs, tile) \
-    name, MGV__PANEL, MGV__TILE, MGV__STEP, MGV__FN(convert), pack, pack_values, block, pairs, tile, MGV__TEXT_FUNCTIONS \
+#define MGV__KERNELS(name, pack, pack_values, block, pairs, tile, dots) \
+    name, MGV__PANEL, MGV__TILE, MGV__STEP << (pairs), MGV__FN(convert), pack, pack_values, block, pairs, tile, MGV__TEXT_FUNCTIONS(dots) \
     MGV__FN(activate), MGV__FN(softmax), MGV__FN(add), MGV__FN(multiply), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), \
     MGV__FN(norm), MGV__FN(rotate)
 static const mgv__cpu_kernels MGV__FN(kernels) = {
-    MGV__KERNELS(MGV__NAME, MGV__FN(pack), mgv__cpu_pack_values, mgv__cpu_block, 0, MGV__FN(tile)),
+    MGV__KERNELS(MGV__NAME, MGV__FN(pack), mgv__cpu_pack_values, mgv__cpu_block, 0, MGV__FN(tile), MGV__FN(dots)),
 };
 #ifdef MGV__TARGET_PAIRS
 static const mgv__cpu_kernels MGV__FN(kernels_of_pairs) = {
-    MGV__KERNELS(MGV__NAME " BF16", MGV__FN(pack_pairs), MGV__FN(pack_values_pairs), MGV__FN(block_pairs), 1, MGV__FN(tile_pairs)),
+    MGV__KERNELS(MGV__NAME " BF16", MGV__FN(pack_pairs), MGV__FN(pack_values_pairs), MGV__FN(block_pairs), 1, MGV__FN(tile_pairs),
+                 MGV__FN(dots_pairs)),
 };
 #undef MGV__TARGET_PAIRS
 #endif

@@ -94,15 +94,15 @@ static void help_is_0_and_names_every_option(void **state) {
         {"embed", "--model --backend --packed --resize --alpha --threads --precision --batch --devices --scaled-decoding --timing --memory --min-pixels --max-pixels --no-recurse --files-from --files0-from --what --normalize --format -o "},
         {"preprocess", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels -o "},
         {"inspect", ""},
-        {"search", "--model --backend --packed --resize --alpha --threads --batch --devices --memory --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query --text --lower-case -k "
+        {"search", "--model --backend --packed --resize --alpha --threads --precision --batch --devices --memory --index --add --no-recurse --files-from --files0-from --prune --remove --list --duplicates --query --text --lower-case -k "
                    "--threshold --json --wait "},
         {"classify", "--model --backend --packed --resize --alpha --threads --precision --batch --devices --memory --no-recurse --files-from --files0-from --labels --label --template "
                      "--lower-case -k "},
         {"map", "--model --backend --packed --resize --alpha --threads --min-pixels --max-pixels --text --alone --pca --lower-case -o "},
         {"generate", "--model --image --prompt --ids --raw --think --ignore-eos --max-tokens --greedy --temperature --top-p --top-k --seed "
-                     "--format --logits --min-pixels --max-pixels --backend --resize --alpha --threads "},
+                     "--format --logits --min-pixels --max-pixels --backend --resize --alpha --threads --precision "},
         {"chat", "--model --think --max-tokens --context --greedy --temperature --top-p --top-k --seed --min-pixels --max-pixels --backend "
-                 "--threads "},
+                 "--threads --precision "},
         {"text", "--model -o --ids --normalize --format --lower-case --threads "},
         {"tokenize", "--model --decode --plain --special --lower-case "},
         {"plan", "--model --batch --size --frames --backend --arch --precision --sms --sessions --position --schedule-images --min-pixels --max-pixels "},

@@ -29,22 +29,26 @@ static void bits_depend_on_neither_cuts_nor_blocks_nor_threads_nor_neighbours(vo
     static const size_t cuts[][4] = {{700, 0, 0, 0}, {1, 699, 0, 0}, {383, 1, 1, 315}, {400, 7, 93, 200}, {0, 0, 0, 0}};
     static const uint32_t blocks[] = {0, 1, 5, 64, 700};
     static const mgv__isa isas[] = {MGV__ISA_NEON, MGV__ISA_AVX512, MGV__ISA_AVX2, MGV__ISA_PLAIN};
+    const mgv__cpu_kernels *sets[COUNT_OF(isas) + 1] = {NULL};
     mgv_model *model = decoder_open("qwen3");
     mgv_threads *threads;
     uint32_t ids[700], other[50];
-    size_t i, k, isa;
+    size_t i, k, set;
     (void)state;
+    for (i = 0; i < COUNT_OF(isas); i++)
+        if (mgv__cpu_detect() >= isas[i]) sets[i] = mgv__cpu_kernels_of(isas[i]);
+    sets[i] = mgv__cpu_kernels_of_pairs();
     some_ids(ids, COUNT_OF(ids), "cuts");
     some_ids(other, COUNT_OF(other), "other");
     assert_int_equal(mgv_threads_create(&threads, 3, NULL, NULL), MGV_OK);
-    for (isa = 0; isa < COUNT_OF(isas); isa++) {
+    for (set = 0; set < COUNT_OF(sets); set++) {
         float first[VOCABULARY];
-        if (!mgv__cpu_kernels_of(isas[isa]) || mgv__cpu_detect() < isas[isa]) continue;
+        if (!sets[set]) continue;
         for (i = 0; i < COUNT_OF(cuts); i++) {
             mgv_engine *engine = decoder_engine(model, i % 2 ? threads : NULL);
             mgv_session *session, *neighbour;
             size_t at = 0;
-            engine->kernels = mgv__cpu_kernels_of(isas[isa]);
+            engine->kernels = sets[set];
             session = decoder_session(engine, 700 + (uint32_t)i * 3, blocks[i]);
             neighbour = decoder_session(engine, 64, 3);
             for (k = 0; at < 700; k++) {
@@ -62,6 +66,60 @@ static void bits_depend_on_neither_cuts_nor_blocks_nor_threads_nor_neighbours(vo
     }
     mgv_threads_destroy(threads);
     mgv_model_close(model);
+}
+
+/* Sums of pairs: of rows and weights that are rounded to bf16, in float32, the same bits for a row alone and among others. */
+static void check_sums(const mgv__cpu_kernels *k, uint32_t rows, uint32_t columns, uint32_t n, mgv_dtype dtype) {
+    const size_t bytes = mgv__cpu_element_bytes(dtype), a_stride = n + 1, w_stride = n + 3, c_stride = columns + 2;
+    float *a = (float *)malloc(rows * a_stride * sizeof *a), *c = (float *)malloc(rows * c_stride * sizeof *c);
+    char *w = (char *)malloc(((columns - 1) * w_stride + n) * bytes);
+    float *alone = (float *)malloc(columns * sizeof *alone);
+    uint32_t i, j, m, again;
+    assert_true(a && c && w && alone);
+    for (i = 0; i < rows * a_stride; i++) a[i] = (float)((double)(decoder_rule_bits("rows", i) >> 11) / 4503599627370496.0 - 1);
+    for (i = 0; i < (columns - 1) * w_stride + n; i++) {
+        const float value = (float)((double)(decoder_rule_bits("weights", i) >> 11) / 4503599627370496.0 - 1);
+        const uint16_t half = dtype == MGV_DTYPE_F16 ? mgv__f16_round(value) : mgv__bf16_round(value);
+        memcpy(w + i * bytes, dtype == MGV_DTYPE_F32 ? (const void *)&value : (const void *)&half, bytes);
+    }
+    for (again = 0; again < 2; again++) { /* the second time added to the first */
+        k->dots(dtype, rows, columns, n, a, a_stride, w, w_stride, c, c_stride, (int)again);
+        for (i = 0; i < rows; i++)
+            for (j = 0; j < columns; j++) {
+                double want = 0, size = 0;
+                for (m = 0; m < n; m++) {
+                    const float weight = mgv__element_value(dtype, w, j * w_stride + m);
+                    const double product = (double)mgv__float_of_bf16(mgv__bf16_round(a[i * a_stride + m])) *
+                                           (double)mgv__float_of_bf16(mgv__bf16_round(weight));
+                    want += (again + 1) * product;
+                    size += fabs(product);
+                }
+                if (!(fabs((double)c[i * c_stride + j] - want) <= 1e-6 * size))
+                    fail_msg("%u rows, %u columns, %u numbers, row %u, column %u: %g, not %g", rows, columns, n, i, j,
+                             (double)c[i * c_stride + j], want);
+            }
+    }
+    k->dots(dtype, rows, columns, n, a, a_stride, w, w_stride, c, c_stride, 0);
+    for (i = 0; i < rows; i++) {
+        k->dots(dtype, 1, columns, n, a + i * a_stride, a_stride, w, w_stride, alone, columns, 0);
+        assert_memory_equal(alone, c + i * c_stride, columns * sizeof *alone);
+    }
+    free(a);
+    free(c);
+    free(w);
+    free(alone);
+}
+static void sums_of_pairs_are_of_rounded_numbers(void **state) {
+    static const uint32_t counts[] = {1, 15, 31, 32, 33, 64, 127, 128, 1000, MGV__CPU_DOT_DEPTH};
+    static const mgv_dtype dtypes[] = {MGV_DTYPE_F32, MGV_DTYPE_BF16, MGV_DTYPE_F16};
+    const mgv__cpu_kernels *k = mgv__cpu_kernels_of_pairs();
+    uint32_t n, rows, columns, t;
+    (void)state;
+    if (!k) skip(); /* this CPU does not multiply bf16, or this compiler does not know how */
+    for (n = 0; n < COUNT_OF(counts); n++)
+        for (rows = 1; rows <= 15; rows += 2)
+            for (columns = 1; columns <= 9; columns++)
+                for (t = 0; t < COUNT_OF(dtypes); t++) check_sums(k, rows, columns, counts[n], dtypes[t]);
 }
 
 /* start, the rows of one picture, end, text; the rows of another. Returns how many ids. */
@@ -664,6 +722,7 @@ static void sessions_allocate_when_they_are_made_and_never_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_depend_on_neither_cuts_nor_blocks_nor_threads_nor_neighbours),
+        cmocka_unit_test(sums_of_pairs_are_of_rounded_numbers),
         cmocka_unit_test(pictures_may_be_cut_by_blocks_and_come_one_by_one),
         cmocka_unit_test(a_session_holds_as_much_as_its_capacity),
         cmocka_unit_test(appends_that_cannot_be_leave_the_session_alone),

@@ -1,7 +1,8 @@
 /* How fast a language model answers on the CPU: a prompt of made-up ids, then one id after the other. tools/bench_decoder_torch.py makes
    the directory and sets the figures beside PyTorch's.
 
-     bench_decoder DIRECTORY [PROMPT [STEPS [THREADS [LOGITS]]]]       1000 ids, 32 steps, 2 threads; LOGITS: a file for the prompt's */
+     bench_decoder DIRECTORY [PROMPT [STEPS [THREADS [PRECISION [LOGITS]]]]]
+         1000 ids, 32 steps, 2 threads, auto or fast; LOGITS: a file for the prompt's */
 #define MEGAVIT_TEXT
 #define MEGAVIT_IMPLEMENTATION
 #include "megavit.h"
@@ -45,7 +46,7 @@ int main(int count, char **arguments) {
     mgv_session *session;
     mgv_error error;
     if (count < 2 || prompt == 0 || !ids) {
-        fprintf(stderr, "bench_decoder DIRECTORY [PROMPT [STEPS [THREADS [LOGITS]]]]\n");
+        fprintf(stderr, "bench_decoder DIRECTORY [PROMPT [STEPS [THREADS [PRECISION [LOGITS]]]]]\n");
         return 2;
     }
     memset(&model_desc, 0, sizeof model_desc);
@@ -57,6 +58,7 @@ int main(int count, char **arguments) {
     check(mgv_model_open(&model, &model_desc, &error), &error);
     check(mgv_model_get_info(model, &info), &error);
     check(mgv_threads_create(&threads, thread_count, NULL, &error), &error);
+    if (count > 5) check(mgv_precision_of_name(arguments[5], &engine_desc.precision, &error), &error);
     engine_desc.parallel = mgv_threads_parallel_for(threads);
     check(mgv_engine_create(&engine, model, &engine_desc, &error), &error);
     session_desc.capacity = prompt + steps;
@@ -68,7 +70,7 @@ int main(int count, char **arguments) {
     processor = processor_ms();
     check(mgv_session_append_blocking(session, &append, &error), &error);
     printf("prompt %.1f ms, processor time %.1f ms\n", mgv__now_ms() - wall, processor_ms() - processor);
-    if (count > 5) write_logits(session, arguments[5]);
+    if (count > 6) write_logits(session, arguments[6]);
     processor = processor_ms();
     for (i = 0; i < steps; i++) {
         wall = mgv__now_ms();

@@ -1,6 +1,6 @@
 """Sets build/bench_decoder beside PyTorch on the same cores, in turns: a model of Qwen3-0.6B's shape, random weights in bf16.
 
-    python tools/bench_decoder_torch.py [--directory DIR] [--prompt N] [--steps N] [--threads N] [--rounds N] [--dtypes bf16,fp32]
+    python tools/bench_decoder_torch.py [--directory DIR] [--prompt N] [--steps N] [--threads N] [--rounds N] [--precision fast] [--dtypes bf16,fp32]
 
 PyTorch is as lean as it can be written: plain functions, one product for q, k and v and one for gate and up, scaled_dot_product_attention
 over a cache that is there from the start, no module and no generate() around it. The best of all rounds is compared. Needs torch alone.
@@ -118,8 +118,8 @@ def run_torch(model, ids, steps):
     return prompt * 1e3, best * 1e3, first.float()
 
 
-def run_megavit(binary, directory, prompt, steps, threads, logits):
-    command = [binary, directory, str(prompt), str(steps), str(threads), logits]
+def run_megavit(binary, directory, prompt, steps, threads, precision, logits):
+    command = [binary, directory, str(prompt), str(steps), str(threads), precision, logits]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(re.search(r"prompt ([0-9.]+)", text)[1]), float(re.search(r"step best ([0-9.]+)", text)[1])
 
@@ -132,6 +132,7 @@ def main():
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", choices=["auto", "fast"], default="auto")
     parser.add_argument("--dtypes", default="bf16,fp32")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -146,7 +147,7 @@ def main():
         run_torch(model, ids[:16], 2)
         for _ in range(options.rounds):
             logits = options.directory / "logits"
-            mine = run_megavit(options.binary, options.directory, options.prompt, options.steps, options.threads, logits)
+            mine = run_megavit(options.binary, options.directory, options.prompt, options.steps, options.threads, options.precision, logits)
             said["megavit"] = torch.frombuffer(bytearray(logits.read_bytes()), dtype=torch.float32)
             *theirs, said[name] = run_torch(model, ids, options.steps)
             for who, figures in (("megavit", mine), (name, theirs)):

@@ -291,6 +291,9 @@ static inline const char *cli_architecture(int32_t architecture, mgv_precision p
      "of the layers' products: bf16 on a GPU, float32 on a CPU (auto); fast: in bf16 on a CPU that\n" \
      "                                 multiplies it. As Blackwell rounds, on a CPU slowly: bf16; mxfp8, all of them in MXFP8; mixed,\n" \
      "                                 those behind norms; or a LIST as qkv+out+fc1+fc2, the others in bf16"}
+/* Where what a GPU would round does not matter. */
+#define CLI_FAST_OPTION(precision) \
+    {"--precision", CLI_PRECISION, &(precision), "auto|fast", "fast: a CPU that multiplies bf16 does, instead of float32 (auto)"}
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", \
      "pictures in one call (8, on a GPU 64). A GPU calculates with any number of pictures as it does with N, a CPU always the same"}

@@ -373,6 +373,7 @@ static int run(const cli_command *command, int argc, char **argv) {
         CLI_LIMIT_OPTIONS(options.session),
         {"--backend", CLI_CHOICE, &options.session.backend, "auto|cpu|cuda", "where it runs"},
         {"--threads", CLI_THREADS, &options.session.threads, "N", "threads of the CPU (all cores); the text does not depend on it"},
+        CLI_FAST_OPTION(options.session.precision),
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
     int status;

@@ -256,6 +256,7 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--resize", CLI_CHOICE, &options.session.resize, "pillow|torchvision", "which library's resize to reproduce bit for bit (pillow)"},
         {"--alpha", CLI_CHOICE, &options.session.alpha, "white|drop", "transparent parts become white, or what is hidden there is seen (white)"},
         {"--threads", CLI_THREADS, &options.session.threads, "N", "threads of the CPU (all cores); the text does not depend on it"},
+        CLI_FAST_OPTION(options.session.precision),
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
     int status;

@@ -361,6 +361,7 @@ static int parse_and_search(const cli_command *command, int argc, char **argv, s
     int status, worst;
     const cli_option options[] = {
         CLI_SESSION_OPTIONS(o->session),
+        CLI_FAST_OPTION(o->session.precision),
         CLI_BATCH_OPTION(o->session),
         CLI_DEVICES_OPTION(o->session),
         CLI_MEMORY_OPTION(o->session),
