@@ -10065,7 +10065,7 @@ static uint32_t mgv__cpu_blocks(const mgv__cpu_job *job, uint32_t rows) {
 enum { MGV__CPU_DOT_ROWS = 48 };
 /* Columns at once: of those that are widened as many as there is room for. */
 static uint32_t mgv__cpu_dot_columns(const mgv__cpu_kernels *kernels) {
-    return kernels->pairs ? MGV__CPU_COLUMNS : MGV__CPU_PACKED_FLOATS / MGV__CPU_DOT_DEPTH;
+    return kernels->pairs ? (uint32_t)MGV__CPU_COLUMNS : (uint32_t)MGV__CPU_PACKED_FLOATS / MGV__CPU_DOT_DEPTH;
 }
 
 /* Units of one product: in each pass over the inner columns the packing, with a precision of each column, and every block of rows; with a
