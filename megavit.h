@@ -172,14 +172,15 @@
        821 instead of 621, 32 1% more; the full number takes what it always does. Where pictures have any size their tokens in sum
        choose the schedule, under a pooling head with their number (up to eight, up to 48, more), and with schedule_images every encode
        calculates as one of max_tokens does. The CPU has nothing to choose. Other
-       instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound. Resizing and normalising give the same
+       instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound; with MGV_PRECISION_FAST those with and
+       without AVX512_BF16 differ by the error of bf16. Resizing and normalising give the same
        bits everywhere, those of Pillow or torchvision (with Lanczos's filter where the C library's sin is right to the last bit).
 
    NUMBERS
        fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
-       twice transformers' own error against fp64. MGV_PRECISION_FAST multiplies in bf16 on CPUs that can (Xeons from Cooper
-       Lake on, EPYCs and Ryzens from Zen 4 on), 1.8 times as fast; the error is then about 6e-3.
+       twice transformers' own error against fp64. MGV_PRECISION_FAST multiplies in bf16 on CPUs that can (Zen 4 and 5, Cooper Lake,
+       Xeons from Sapphire Rapids on), 1.8 times as fast; the error is then some 6e-3, half of that of transformers in bf16.
 
        On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There are two kernels
        for Blackwell (sm_100a, sm_103a, sm_110a), with products of single multiprocessors and of pairs, that no card has run, only a model
@@ -774,9 +775,10 @@ enum {
     MGV_RESIZE_TORCHVISION  /* bit for bit torchvision's resize of uint8 on x86 with AVX2, then the torchvision processors' normalisation */
 };
 
-/* What the products of a tower's layers are calculated from. MXFP8: E4M3 with a scale, a power of two, for 32 values along a row (OCP
-   Microscaling Formats 1.0; scales are rounded up, so that nothing is cut off), weights and rows alike; sums in float32. On the CPU that
-   is for accuracy and not for speed: the numbers are those of a GPU that has the format, and what is bf16 there is so here. */
+/* What products are calculated from, FAST's of all models, the others' of a tower's layers. MXFP8: E4M3 with a scale, a power of two, for
+   32 values along a row (OCP Microscaling Formats 1.0; scales are rounded up, so that nothing is cut off), weights and rows alike; sums
+   in float32. On the CPU that is for accuracy and not for speed: the numbers are those of a GPU that has the format, and what is bf16
+   there is so here. */
 typedef int32_t mgv_precision;
 enum {
     MGV_PRECISION_AUTO = 0, /* float32 on the CPU, bf16 on a GPU */
@@ -835,9 +837,10 @@ typedef struct mgv_engine_desc {
                                     one of max_tokens tokens does, whatever number is given. See DETERMINISM */
     uint32_t output_kinds;       /* bits 1 << MGV_OUTPUT_* of what encodes will ask for; 0: not said. AUTO takes the CPU where a GPU does
                                     not give all of them, as texts' rows; CUDA refuses them */
-    mgv_precision precision;     /* MXFP8: on the CPU, and by the kernel for Blackwell, which has run on a model of the machine only:
-                                    MGV_BACKEND_AUTO takes the CPU, and CUDA refuses where the card is no Blackwell; for towers
-                                    whose layers have LayerNorms and no gates. BF16: for all towers, on the CPU, too */
+    mgv_precision precision;     /* FAST: any model and backend. MXFP8: on the CPU, and by the kernel for Blackwell, which has run on a
+                                    model of the machine only: MGV_BACKEND_AUTO takes the CPU, and CUDA refuses where the card is no
+                                    Blackwell; for towers whose layers have LayerNorms and no gates. BF16: for all towers, on the
+                                    CPU, too */
 } mgv_engine_desc;
 
 /* What an engine of this description needs as host workspace, in bytes. Any thread. */
@@ -1089,8 +1092,9 @@ MEGAVIT_API mgv_result mgv_chat_tokenize(mgv_chat chat, const mgv_tokenizer *tok
            mgv_session_step(session, id, &error);
        }
 
-   On the CPU arithmetic is float32, weights are used as they are stored. The logits are the same bits however a prompt is cut into appends
-   and blocks, for any number of threads and beside any other session; other instruction sets round differently.
+   On the CPU arithmetic is float32 (but see MGV_PRECISION_FAST), weights are used as they are stored. The logits are the same bits however
+   a prompt is cut into appends and blocks, for any number of threads and beside any other session; other instruction sets round
+   differently.
 
    Qwen3 with heads of 128 columns, 2 or 4 of queries for one of keys (0.6B to 8B), decodes on a Hopper GPU: an engine of MGV_BACKEND_CUDA,
    or AUTO for a model without a vision tower. There weights, keys, values and what goes from product to product are bf16, sums float32:
@@ -1235,8 +1239,8 @@ MEGAVIT_API mgv_result mgv_sessions_generate(mgv_session *const *sessions, const
    appended. MGV_ERROR_ARGUMENT: position is beyond what it holds, or in the middle of a picture. */
 MEGAVIT_API mgv_result mgv_session_rollback(mgv_session *session, uint32_t position, mgv_error *error);
 
-/* A session as a file in memory: ids, keys, values, logits. Where model, build and instruction set are the same, the text goes on with the
-   same bits. bytes: how long it would be now. Needs a processor that stores numbers little-endian. */
+/* A session as a file in memory: ids, keys, values, logits. Where model, build, instruction set and precision are the same, the text goes
+   on with the same bits. bytes: how long it would be now. Needs a processor that stores numbers little-endian. */
 MEGAVIT_API mgv_result mgv_session_saved_bytes(const mgv_session *session, uint64_t *bytes, mgv_error *error);
 /* file: filled in; capacity: bytes of room behind it. */
 MEGAVIT_API mgv_result mgv_session_save(const mgv_session *session, void *file, uint64_t capacity, mgv_error *error);
@@ -9647,8 +9651,10 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 #else
 #include <cpuid.h>
 #endif
-#if !defined(MEGAVIT_SGEMM) && (defined(__clang__) ? __clang_major__ >= 9 : defined(__GNUC__) && __GNUC__ >= 10)
+#if defined(__apple_build_version__) ? __clang_major__ >= 12 : defined(__clang__) ? __clang_major__ >= 9 : __GNUC__ >= 10
+#ifndef MEGAVIT_SGEMM
 #define MGV__CPU_PAIRS /* the compiler knows AVX512_BF16 */
+#endif
 #endif
 #elif (defined(__aarch64__) && defined(__ARM_NEON)) || defined(_M_ARM64)
 #define MGV__CPU_NEON
@@ -10269,7 +10275,7 @@ static void mgv__cpu_round_keys(const mgv__cpu_job *job, uint32_t first, uint32_
 
 #ifdef MEGAVIT_TEXT
 /* As mgv__cpu_product, each sum in an order that does not know the rows: DOT_DEPTH columns at a time. One row reads the weights as they
-   are stored; for more they are widened first, some columns at a time. */
+   are stored; for more they are widened first, some columns at a time, where they are not multiplied in pairs. */
 static void mgv__cpu_product_by_row(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_linear_scratch *scratch,
                                     const mgv__tensor *weight, uint32_t column, uint32_t columns, const float *source,
                                     size_t source_stride, uint32_t rows, float *sums) {
@@ -10609,7 +10615,7 @@ static void mgv__cpu_rotary_task(void *context, uint32_t index) {
 typedef struct mgv__cpu_attention_scratch {
     float *keys;    /* [MGV__CPU_DEPTH / panel][head_dim][panel] */
     float *values;  /* [padded head_dim / panel][MGV__CPU_DEPTH][panel] */
-    float *queries; /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
+    float *queries; /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE]; then, in pairs, what the scores become */
     float *scores;  /* [MGV__CPU_MAX_TILE][MGV__CPU_STRIDE] */
     float *sums;    /* [MGV__CPU_QUERIES + MGV__CPU_MAX_TILE][padded head_dim] */
     float *max;     /* [MGV__CPU_QUERIES] */
@@ -10639,6 +10645,10 @@ static mgv__cpu_attention_scratch mgv__cpu_carve_attention(float *slot) {
 
 /* A score that no key can have: exp of it is 0. */
 #define MGV__CPU_NO_SCORE -3.0e38f
+
+/* What a row's sums are divided by behind its last key. Where every score was -infinity `total` is of what pads the panels alone: a NaN,
+   with which no encode ends well. */
+static float mgv__cpu_softmax_total(float max, float total) { return max > MGV__CPU_NO_SCORE ? total : mgv__float_of_bits(0x7FC00000u); }
 
 /* Keys and values of `count` rows from `first`, one head, as panels. */
 static void mgv__cpu_pack_keys(const mgv__cpu_job *job, const mgv__cpu_attention_scratch *scratch, uint32_t head, uint32_t first,
@@ -10743,7 +10753,8 @@ static void mgv__cpu_attend(const mgv__cpu_job *job, mgv__cpu_turns *turns, cons
     }
     if (!mgv__cpu_turn(turns, (uint64_t)item->count * head_dim * MGV__CPU_MOVE)) return;
     for (i = 0; i < item->count; i++)
-        kernels->scale(target + i * target_stride, scratch->sums + (size_t)i * padded, 1.0f / scratch->total[i], head_dim);
+        kernels->scale(target + i * target_stride, scratch->sums + (size_t)i * padded,
+                       1.0f / mgv__cpu_softmax_total(scratch->max[i], scratch->total[i]), head_dim);
 }
 
 /* An item is some queries of one range and one head. A task takes items that follow each other, so that keys and
@@ -10833,6 +10844,7 @@ static void mgv__cpu_pool_softmax(const mgv__cpu_kernels *kernels, const mgv__cp
     for (i = tokens; i < padded; i++) s->scores[i] = MGV__CPU_NO_SCORE;
     *s->total = 0.0f;
     kernels->softmax(s->scores, padded, &max, s->total);
+    *s->total = mgv__cpu_softmax_total(max, *s->total);
 }
 
 /* The head's values from the weighted mean of the tokens. */
@@ -11158,8 +11170,8 @@ static void mgv__cpu_recall_end(const mgv__cpu_job *job, const mgv__cpu_recall *
     const size_t stride = job->run->program->buffers[job->op->target].columns, d = job->op->head_dim;
     uint32_t r;
     for (r = 0; r < s->count; r++)
-        job->kernels->scale(job->run->buffers[job->op->target] + mgv__cpu_recall_at(s, r, stride, d), s->sums + r * d, 1.0f / s->total[r],
-                            d);
+        job->kernels->scale(job->run->buffers[job->op->target] + mgv__cpu_recall_at(s, r, stride, d), s->sums + r * d,
+                            1.0f / mgv__cpu_softmax_total(s->max[r], s->total[r]), d);
 }
 static void mgv__cpu_recall_rows(const mgv__cpu_job *job, mgv__cpu_turns *turns, const mgv__cpu_recall *s) {
     const uint32_t end = job->run->geometry->kept + (s->first + s->count - 1) / s->group + 1; /* of the keys that any row sees */
@@ -26776,8 +26788,8 @@ MGV__TILE_FUNCTIONS(tile, MGV__TARGET, MGV__ROW_STEP, 1)
 
 /* ---- the same of pairs of bf16 ----
 
-   One instruction adds the products of both pairs to a float: Intel, Software Developer's Manual, VDPBF16PS. Numbers that are not normal
-   are zeros to it. */
+   One instruction adds the products of both pairs to a float: Intel, Software Developer's Manual, VDPBF16PS. Denormals are zeros to it and
+   from it. */
 
 /* Thirty-two floats, the first `count` of those at from and zeros behind them, rounded to bf16, as sixteen words. */
 MGV__TARGET_PAIRS static inline void MGV__FN(round_pairs)(const float *from, uint32_t count, float *to) {

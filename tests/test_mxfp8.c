@@ -291,7 +291,8 @@ static void test_names(void **state) {
         const char *name;
         mgv_precision set;
     } names[] = {{"auto", 0}, {"fast", MGV_PRECISION_FAST}, {"bf16", MGV_PRECISION_BF16}, {"mxfp8", 15},
-                 {"qkv+out+fc1+fc2", 15}, {"fc2+fc1+out+qkv", 15}, {"mixed", 5}, {"qkv+fc1", 5}, {"fc1+qkv", 5}, {"qkv", 1}, {"out", 2}, {"fc1", 4}, {"fc2", 8}, {"fc2+out", 10}};
+                 {"qkv+out+fc1+fc2", 15}, {"fc2+fc1+out+qkv", 15}, {"mixed", 5}, {"qkv+fc1", 5}, {"fc1+qkv", 5}, {"qkv", 1}, {"out", 2},
+                 {"fc1", 4}, {"fc2", 8}, {"fc2+out", 10}};
     static const char *const none[] = {"", "+", "qkv+", "+qkv", "qkv++out", "qkv+qkv", "qk", "qkvo", "QKV", "fc3", "mxfp8+qkv", "bf16+out",
                                        "fast+qkv", "qkv out", "qkv ", "sm_100a"};
     mgv_precision set;

@@ -67,6 +67,7 @@ typedef enum cli_kind {
     CLI_REAL,    /* double, finite, not below 0 */
     CLI_WHOLE,   /* uint64_t in [0, 2^63] */
     CLI_PRECISION, /* mgv_precision, by its name */
+    CLI_FAST,      /* the same, auto or fast */
     CLI_CHOICE,  /* int32_t: place of the word in `argument`, which holds the words with '|' between */
     CLI_NAMES    /* cli_list: every word up to the next option */
 } cli_kind;
@@ -288,12 +289,12 @@ static inline const char *cli_architecture(int32_t architecture, mgv_precision p
 }
 #define CLI_PRECISION_OPTION(precision) \
     {"--precision", CLI_PRECISION, &(precision), "auto|fast|bf16|mxfp8|mixed|LIST", \
-     "of the layers' products: bf16 on a GPU, float32 on a CPU (auto); fast: in bf16 on a CPU that\n" \
-     "                                 multiplies it. As Blackwell rounds, on a CPU slowly: bf16; mxfp8, all of them in MXFP8; mixed,\n" \
-     "                                 those behind norms; or a LIST as qkv+out+fc1+fc2, the others in bf16"}
+     "of the products: bf16 on a GPU, float32 on a CPU (auto); fast: as auto, but in bf16 on a CPU that\n" \
+     "                                 multiplies it. As Blackwell rounds, on a CPU slowly: bf16; mxfp8, all of a layer's in MXFP8;\n" \
+     "                                 mixed, those behind norms; or a LIST as qkv+out+fc1+fc2, the others in bf16"}
 /* Where what a GPU would round does not matter. */
 #define CLI_FAST_OPTION(precision) \
-    {"--precision", CLI_PRECISION, &(precision), "auto|fast", "fast: a CPU that multiplies bf16 does, instead of float32 (auto)"}
+    {"--precision", CLI_FAST, &(precision), "auto|fast", "fast: as auto, but in bf16 instead of float32 on a CPU that multiplies it"}
 #define CLI_BATCH_OPTION(options) \
     {"--batch", CLI_COUNT, &(options).batch, "N", \
      "pictures in one call (8, on a GPU 64). A GPU calculates with any number of pictures as it does with N, a CPU always the same"}

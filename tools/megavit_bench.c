@@ -146,7 +146,8 @@ static double off(const bench *b, const float *expected, uint32_t picture) {
 static int check_output(bench *b) {
     const uint32_t count = b->batch < CHECKED ? b->batch : CHECKED;
     const double tolerance = mgv_engine_backend(b->engine) == MGV_BACKEND_CUDA ? gpu_tolerance : 0;
-    const mgv_precision precision = b->options.precision;
+    const int is_auto = mgv_engine_backend(b->engine) == MGV_BACKEND_CUDA && b->options.precision == MGV_PRECISION_FAST;
+    const mgv_precision precision = is_auto ? MGV_PRECISION_AUTO : b->options.precision;
     int status = CLI_DONE;
     double most = 0;
     mgv_error error;

@@ -104,6 +104,10 @@ static int set_option(const cli_command *command, const cli_option *option, cons
     case CLI_PRECISION:
         if (mgv_precision_of_name(text, (mgv_precision *)option->value, &error) == MGV_OK) return CLI_GO_ON;
         return cli_usage(command, "%s: %s", option->name, error.message);
+    case CLI_FAST:
+        *(mgv_precision *)option->value = choice(option->argument, text) == 1 ? MGV_PRECISION_FAST : MGV_PRECISION_AUTO;
+        if (choice(option->argument, text) >= 0) return CLI_GO_ON;
+        return cli_usage(command, "%s takes %s, not '%s'", option->name, option->argument, text);
     case CLI_CHOICE:
         *(int32_t *)option->value = choice(option->argument, text);
         if (*(int32_t *)option->value >= 0) return CLI_GO_ON;

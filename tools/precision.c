@@ -6,7 +6,7 @@
        make build/precision build/precision-floor
        build/precision MODEL_DIR [--precision NAME ...] [--crops] [PICTURE ...]
 
-   --precision: those alone, as mgv_precision_of_name has them; without it all sixteen.
+   --precision: those alone, as mgv_precision_of_name has them; without it all sixteen that a GPU has.
    Pictures are files of any kind and size that the program was built to read; without any, 8 made ones of the model's size. --crops:
    of each picture the middle square, and two smaller ones nearer to the corners. */
 #include <stdint.h>
@@ -48,7 +48,8 @@ static void run(mgv_engine *engine, mgv_precision precision, uint32_t first, uin
     mgv__cpu_job job;
     uint32_t i;
     mgv__job_cpu_run(engine, &r);
-    r.precision = precision;
+    r.precision = precision == MGV_PRECISION_FAST ? MGV_PRECISION_AUTO : precision;
+    if (precision == MGV_PRECISION_FAST && mgv__cpu_kernels_of_pairs()) r.kernels = mgv__cpu_kernels_of_pairs();
     for (i = first; i <= last; i++) {
         if (precision == MGV_PRECISION_AUTO) note_means(engine, i);
         mgv__cpu_begin(&job, &r, &program->ops[i]);
