@@ -26799,12 +26799,17 @@ MGV__TARGET_PAIRS static inline void MGV__FN(round_pairs)(const float *from, uin
     MGV__STORE(to, (__m512)_mm512_cvtne2ps_pbh(high, low));
 }
 
+/* So many floats, and zeros behind them up to a register's end. */
+MGV__TARGET_PAIRS static inline void MGV__FN(round_row)(const float *from, uint32_t count, float *to) {
+    for (; count >= 32; count -= 32, from += 32, to += MGV__WIDTH)
+        MGV__STORE(to, (__m512)_mm512_cvtne2ps_pbh(MGV__LOAD(from + MGV__WIDTH), MGV__LOAD(from)));
+    if (count > 0) MGV__FN(round_pairs)(from, count, to);
+}
+
 MGV__TARGET_PAIRS static void MGV__FN(block_pairs)(const float *from, size_t stride, uint32_t rows, uint32_t tile_rows, uint32_t depth,
                                                    float *to) {
-    uint32_t i, k;
-    for (i = 0; i < rows; i++)
-        for (k = 0; k < depth; k += 32)
-            MGV__FN(round_pairs)(from + i * stride + k, mgv__cpu_min(depth - k, 32), to + (size_t)i * MGV__CPU_STRIDE + k / 2);
+    uint32_t i;
+    for (i = 0; i < rows; i++) MGV__FN(round_row)(from + i * stride, depth, to + (size_t)i * MGV__CPU_STRIDE);
     for (; i < tile_rows; i++) memset(to + (size_t)i * MGV__CPU_STRIDE, 0, (depth + 1) / 2 * sizeof *to);
 }
 
@@ -27013,13 +27018,11 @@ MGV__TARGET_PAIRS static void MGV__FN(dots_pairs)(mgv_dtype dtype, uint32_t rows
                                                   size_t a_stride, const void *w, size_t w_stride, float *c, size_t c_stride,
                                                   int accumulate) {
     enum { STRIDE = MGV__CPU_DOT_DEPTH / 2 + MGV__WIDTH };
-    float words[MGV__DOT_ROW_COUNT * STRIDE];
-    uint32_t i, row, k, step;
+    float room[MGV__DOT_ROW_COUNT * STRIDE + MGV__WIDTH], *words = room + (64 - (uintptr_t)room % 64) % 64 / sizeof *room; /* whole lines */
+    uint32_t i, row, step;
     for (i = 0; i < rows; i += step, a += step * a_stride, c += step * c_stride) {
         step = rows - i >= MGV__DOT_ROW_COUNT ? MGV__DOT_ROW_COUNT : rows - i >= 2 ? 2 : 1;
-        for (row = 0; row < step; row++)
-            for (k = 0; k < n; k += 2 * MGV__WIDTH)
-                MGV__FN(round_pairs)(a + row * a_stride + k, mgv__cpu_min((uint32_t)n - k, 2 * MGV__WIDTH), words + row * STRIDE + k / 2);
+        for (row = 0; row < step; row++) MGV__FN(round_row)(a + row * a_stride, (uint32_t)n, words + row * STRIDE);
         if (dtype == MGV_DTYPE_BF16)
             MGV__FN(dots_of_bf16)(step, columns, n, words, STRIDE, (const uint16_t *)w, w_stride, c, c_stride, accumulate);
         else if (dtype == MGV_DTYPE_F16)

@@ -103,7 +103,7 @@ static void help_is_0_and_names_every_option(void **state) {
                      "--format --logits --min-pixels --max-pixels --backend --resize --alpha --threads --precision "},
         {"chat", "--model --think --max-tokens --context --greedy --temperature --top-p --top-k --seed --min-pixels --max-pixels --backend "
                  "--threads --precision "},
-        {"text", "--model -o --ids --normalize --format --lower-case --threads "},
+        {"text", "--model -o --ids --normalize --format --lower-case --threads --precision "},
         {"tokenize", "--model --decode --plain --special --lower-case "},
         {"plan", "--model --batch --size --frames --backend --arch --precision --sms --sessions --position --schedule-images --min-pixels --max-pixels "},
         {"pack", "--model --arch --precision -o "},

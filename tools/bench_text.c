@@ -1,4 +1,4 @@
-/* Times a text tower on the CPU: bench_text MODEL TEXTS THREADS
+/* Times a text tower on the CPU: bench_text MODEL TEXTS THREADS [PRECISION]
 
    Reads the model, encodes a few texts to warm up, then TEXTS texts of random ids, as many as the model takes at most, in one call. Prints
    seconds, processor seconds of all threads, and the first four numbers of the last row. tools/bench_text.py sets it beside PyTorch. */
@@ -51,8 +51,8 @@ static void encode(mgv_engine *engine, const mgv_text *texts, uint32_t count, fl
 }
 
 int main(int argc, char **argv) {
-    const uint32_t count = argc == 4 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
-    const uint32_t threads = argc == 4 ? (uint32_t)strtoul(argv[3], NULL, 10) : 0;
+    const uint32_t count = argc >= 4 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
+    const uint32_t threads = argc >= 4 ? (uint32_t)strtoul(argv[3], NULL, 10) : 0;
     mgv_model *model = NULL;
     mgv_engine *engine = NULL;
     mgv_threads *pool = NULL;
@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
     uint32_t *ids;
     float *rows;
     double wall, processor;
-    stop_unless(count > 0 && threads > 0, "usage: bench_text MODEL TEXTS THREADS");
+    stop_unless(count > 0 && threads > 0, "usage: bench_text MODEL TEXTS THREADS [PRECISION]");
     desc.path = argv[1];
     desc.tower = MGV_TOWER_TEXT;
     stop_unless(mgv_model_open(&model, &desc, &error) == MGV_OK, error.message);
@@ -72,6 +72,7 @@ int main(int argc, char **argv) {
     stop_unless(mgv_threads_create(&pool, threads, NULL, &error) == MGV_OK, error.message);
     engine_desc.backend = MGV_BACKEND_CPU;
     engine_desc.max_images = count;
+    stop_unless(argc < 5 || mgv_precision_of_name(argv[4], &engine_desc.precision, &error) == MGV_OK, error.message);
     engine_desc.parallel = mgv_threads_parallel_for(pool);
     stop_unless(mgv_engine_create(&engine, model, &engine_desc, &error) == MGV_OK, error.message);
     ids = malloc((size_t)count * info.max_text_tokens * sizeof *ids);

@@ -60,6 +60,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--batch", type=int, default=50, help="of PyTorch's calls")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=["auto", "fast"], default="auto", help="fast: beside PyTorch in bfloat16")
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
@@ -68,18 +69,20 @@ def main():
         if "embedding" in name:
             p.mul_(0.1)
     write_model(args.work, tower)
+    if args.precision == "fast":
+        tower.bfloat16()
     ids, sums = make_ids(args.texts), [0.0] * 4
     tower(ids[:args.batch])
     print(f"torch {torch.__version__}, {args.threads} threads; seconds for {args.texts} texts")
     print("| round | megavit | processor | PyTorch | processor | difference of the last row |\n|---|---|---|---|---|---|")
     for number in range(args.rounds):
-        ours = [float(x) for x in subprocess.run([args.binary, args.work, str(args.texts), str(args.threads)], check=True,
+        ours = [float(x) for x in subprocess.run([args.binary, args.work, str(args.texts), str(args.threads), args.precision], check=True,
                                                  capture_output=True, text=True).stdout.split()]
         wall, processor = time.monotonic(), time.process_time()
         rows = torch.cat([tower(part) for part in ids.split(args.batch)])
         took = [ours[0], ours[1], time.monotonic() - wall, time.process_time() - processor]
         sums = [a + b for a, b in zip(sums, took)]
-        off = (torch.tensor(ours[2:]) - rows[-1, :4]).norm() / rows[-1, :4].norm()
+        off = (torch.tensor(ours[2:]) - rows[-1, :4].float()).norm() / rows[-1, :4].float().norm()
         print(f"| {number + 1} | " + " | ".join(f"{x:.2f}" for x in took) + f" | {off:.1e} |", flush=True)
     print(f"| all {args.texts * args.rounds} texts | " + " | ".join(f"{x:.2f}" for x in sums) + " | |")
     print(f"megavit takes {sums[0] / sums[2]:.2f} of PyTorch's time, {sums[1] / sums[3]:.2f} of its processor time")

@@ -180,6 +180,7 @@ typedef struct cli_text_options {
     const mgv_model *tower; /* NULL: the model is opened */
     int32_t lower_case;
     uint32_t threads;
+    mgv_precision precision;
     int normalize;
 } cli_text_options;
 /* Rows [count, info->text_width], to be freed; NULL after saying why, with *status set. */

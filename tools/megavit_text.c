@@ -82,6 +82,7 @@ static int run(const cli_command *command, int argc, char **argv) {
         {"--format", CLI_CHOICE, &options.format, "npy|jsonl", "an array [texts, width] of float32, or an object a line (npy)"},
         CLI_LOWER_CASE_OPTION(options.text.lower_case),
         {"--threads", CLI_THREADS, &options.text.threads, "N", "threads of the CPU (all cores); the result does not depend on it"},
+        CLI_FAST_OPTION(options.text.precision),
         {NULL, CLI_FLAG, NULL, NULL, NULL},
     };
     int status = cli_parse(command, table, &words, argc, argv);

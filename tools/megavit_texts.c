@@ -147,6 +147,7 @@ static int make_engine(text_tower *tower, const cli_text_options *options, const
     if (result != MGV_OK) return cli_fail_library(NULL, result, &error);
     desc.backend = MGV_BACKEND_CPU;
     desc.max_images = count;
+    desc.precision = options->precision;
     desc.parallel = mgv_threads_parallel_for(tower->threads);
     desc.logger.log = print_log;
     for (uint32_t i = 0; i < count; i++)
