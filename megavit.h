@@ -173,14 +173,14 @@
        choose the schedule, under a pooling head with their number (up to eight, up to 48, more), and with schedule_images every encode
        calculates as one of max_tokens does. The CPU has nothing to choose. Other
        instruction sets (AVX2, AVX-512, NEON, plain C) round differently, within the error bound; with MGV_PRECISION_FAST those with and
-       without AVX512_BF16 differ by the error of bf16. Resizing and normalising give the same
+       without AVX512_BF16 or AMX differ by the error of bf16. Resizing and normalising give the same
        bits everywhere, those of Pillow or torchvision (with Lanczos's filter where the C library's sin is right to the last bit).
 
    NUMBERS
        fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
-       twice transformers' own error against fp64. MGV_PRECISION_FAST multiplies in bf16 on CPUs that can (Zen 4 and 5, Cooper Lake,
-       Xeons from Sapphire Rapids on), 1.8 times as fast; the error is then some 6e-3, half of that of transformers in bf16.
+       twice transformers' own error against fp64. MGV_PRECISION_FAST multiplies in bf16 on CPUs that can: Zen 4 and 5, 1.8 times as
+       fast, and Xeons from Sapphire Rapids on, with AMX four times; the error is then some 6e-3, half of that of transformers in bf16.
 
        On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There are two kernels
        for Blackwell (sm_100a, sm_103a, sm_110a), with products of single multiprocessors and of pairs, that no card has run, only a model
@@ -791,8 +791,9 @@ enum {
     /* Those behind a norm; the others write the stream. FC1 | FC2 is nearer to float32, with more of the work in MXFP8 (BENCHMARKS.md). */
     MGV_PRECISION_MXFP8_MIXED = MGV_PRECISION_QKV | MGV_PRECISION_FC1,
     MGV_PRECISION_BF16 = 16, /* none of them: on the CPU, too */
-    /* As AUTO, but a CPU that multiplies bf16 (AVX512_BF16) has products and attention in it, sums in float32: faster there, and nearer to
-       float32 than PyTorch's bf16. For all models. Where there are no such instructions, and with MEGAVIT_SGEMM, AUTO's bits. */
+    /* As AUTO, but a CPU that multiplies bf16 (AVX512_BF16, AMX) has products and attention in it, sums in float32: faster there, and nearer
+       to float32 than PyTorch's bf16. For all models; AMX for pictures, where making an engine asks Linux for its registers, for all of the
+       process. Where there are no such instructions, and with MEGAVIT_SGEMM, AUTO's bits. */
     MGV_PRECISION_FAST = 32
 };
 /* The one that a name stands for: "auto", "fast", "bf16", "mxfp8", "mixed", or some of "qkv", "out", "fc1", "fc2" with '+' between. Any
@@ -9656,6 +9657,14 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 #define MGV__CPU_PAIRS /* the compiler knows AVX512_BF16 */
 #endif
 #endif
+#if defined(MGV__CPU_PAIRS) && defined(__linux__) && !defined(__ILP32__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define MGV__CPU_AMX /* and AMX, for which Linux wants to be asked */
+#ifdef __has_feature
+#if __has_feature(memory_sanitizer) /* which does not see what tiles store */
+#undef MGV__CPU_AMX
+#endif
+#endif
+#endif
 #elif (defined(__aarch64__) && defined(__ARM_NEON)) || defined(_M_ARM64)
 #define MGV__CPU_NEON
 #include <arm_neon.h>
@@ -9730,8 +9739,9 @@ typedef struct mgv__cpu_kernels {
     /* to[i * MGV__CPU_STRIDE + k] = from[i * stride + k], i < rows, k < depth; rows past them, up to tile_rows, are zeros. */
     void (*block)(const float *from, size_t stride, uint32_t rows, uint32_t tile_rows, uint32_t depth, float *to);
     int pairs; /* what pack, pack_values and block leave for tile has floats 2 k and 2 k + 1 as bf16 in the bits of float k */
+    void (*enter)(void), (*leave)(void); /* a thread calls them around its calls of tile; NULL: it need not */
     /* c[i * c_stride + j] (+)= sum over k < depth of a[i * MGV__CPU_STRIDE + k] * packed[k * panel + j], i < rows <= tile_rows, j < panel.
-       May also write rows of c up to tile_rows and read rows of a up to there. */
+       May also write rows of c up to tile_rows and read rows of a and c up to there. */
     void (*tile)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
                  const mgv__cpu_ahead *ahead);
 #ifdef MEGAVIT_TEXT
@@ -9855,6 +9865,33 @@ static const mgv__cpu_kernels *mgv__cpu_kernels_of_pairs(void) {
     if (first[0] >= 1 && first[1] >> 30 == 3 && second[0] >> 5 & 1) return &mgv__avx512_kernels_of_pairs;
 #endif
     return NULL;
+}
+
+#ifdef MGV__CPU_AMX
+/* Whether this process may use AMX's tiles: Linux, Documentation/arch/x86/xstate.rst. For all of its threads, from now on. */
+static int mgv__cpu_may_use_tiles(void) {
+    enum { ARCH_PRCTL = 158, REQUEST = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18 };
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "0"((long)ARCH_PRCTL), "D"((long)REQUEST), "S"((long)TILE_DATA) : "rcx", "r11", "memory");
+    return result == 0;
+}
+#endif
+/* Those that multiply bf16 in AMX's tiles; NULL: not here. */
+static const mgv__cpu_kernels *mgv__cpu_kernels_of_tiles(void) {
+#ifdef MGV__CPU_AMX
+    uint32_t first[4];
+    if (mgv__cpu_kernels_of_pairs() == NULL) return NULL;
+    mgv__cpuid(7, 0, first);
+    /* edx: AMX_BF16 22, AMX_TILE 24. XCR0: the tiles' configuration 17, their data 18. */
+    if (!(first[3] >> 22 & 1) || !(first[3] >> 24 & 1) || (mgv__saved_registers() >> 17 & 3) != 3) return NULL;
+    if (mgv__cpu_may_use_tiles()) return &mgv__avx512_kernels_of_tiles;
+#endif
+    return NULL;
+}
+/* The fastest that multiply bf16, or those of AUTO. */
+static const mgv__cpu_kernels *mgv__cpu_fast_kernels(void) {
+    const mgv__cpu_kernels *tiles = mgv__cpu_kernels_of_tiles(), *pairs = mgv__cpu_kernels_of_pairs();
+    return tiles ? tiles : pairs ? pairs : mgv__cpu_best_kernels();
 }
 
 /* One picture on its way through a program. Zero it and set what you need. */
@@ -11261,7 +11298,9 @@ static void mgv__cpu_task(void *context, uint32_t index) {
     turns->seen = turns->work = 0;
     turns->most = job->most;
     turns->left = 0;
+    if (job->kernels->enter) job->kernels->enter();
     job->task(job, index);
+    if (job->kernels->leave) job->kernels->leave();
 }
 
 /* Does so much more work of the op on each thread, or one unit if that is more. Returns 1 when the op has ended. Blocks; allocates nothing;
@@ -16750,7 +16789,6 @@ static mgv_result mgv__engine_defaults(mgv_engine_desc *desc, const mgv_model *m
    is AUTO to all else, or that AUTO does. */
 static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv__cpu_kernels **kernels, const mgv_model *model,
                                         const mgv_engine_desc *desc, mgv_error *error) {
-    const mgv__cpu_kernels *fast = NULL;
     mgv_result result;
     if (!model) return mgv__fail(error, MGV_ERROR_ARGUMENT, "model is NULL");
     result = mgv__take_struct(out, sizeof *out, desc, desc ? desc->struct_size : 0, "mgv_engine_desc", error);
@@ -16758,11 +16796,8 @@ static mgv_result mgv__engine_take_desc(mgv_engine_desc *out, const mgv__cpu_ker
         out->max_row_outputs = 1 + model->config.deepstack_count;
     if (result == MGV_OK) result = mgv__engine_defaults(out, mgv__picture_model(model), error);
     if (result != MGV_OK) return result;
-    if (out->precision == MGV_PRECISION_FAST) {
-        out->precision = MGV_PRECISION_AUTO;
-        fast = mgv__cpu_kernels_of_pairs();
-    }
-    if (kernels) *kernels = fast ? fast : mgv__cpu_best_kernels();
+    if (kernels) *kernels = out->precision == MGV_PRECISION_FAST ? mgv__cpu_fast_kernels() : mgv__cpu_best_kernels();
+    if (out->precision == MGV_PRECISION_FAST) out->precision = MGV_PRECISION_AUTO;
     return MGV_OK;
 }
 
@@ -26861,6 +26896,70 @@ MGV__TARGET_PAIRS static void MGV__FN(pack_values_pairs)(const float *values, si
 MGV__TILE_FUNCTIONS(tile_pairs, MGV__TARGET_PAIRS, MGV__ROW_STEP_PAIRS, 2)
 #undef MGV__ROW_STEP_PAIRS
 
+#ifdef MGV__CPU_AMX
+/* Blocks and panels as they are for pairs are tiles of AMX: sixteen rows of sixteen words, and sixteen words of 32 columns. What is left of
+   the depth is multiplied as above. Intel, Software Developer's Manual, volume 1, chapter 18, and TDPBF16PS. */
+enum { MGV__AMX_ROWS = 16, MGV__AMX_WORDS = 16 };
+static void MGV__FN(amx_enter)(void) {
+    struct { /* of LDTILECFG */
+        uint8_t palette, start_row, reserved[14];
+        uint16_t columns_bytes[16];
+        uint8_t rows[16];
+    } config;
+    int i;
+    memset(&config, 0, sizeof config);
+    config.palette = 1;
+    for (i = 0; i < 8; i++) {
+        config.columns_bytes[i] = 4 * MGV__AMX_WORDS;
+        config.rows[i] = MGV__AMX_ROWS;
+    }
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+}
+static void MGV__FN(amx_leave)(void) { __asm__ volatile("tilerelease"); }
+
+#define MGV__TILE_LOAD(tile, from, stride) \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(from), "r"((size_t)(stride) * 4) : "memory")
+#define MGV__TILE_STORE(tile, to, stride) \
+    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(to), "r"((size_t)(stride) * 4) : "memory")
+#define MGV__TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : :)
+#define MGV__TILE_MULTIPLY(sum, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : :)
+static void MGV__FN(tile_amx)(uint32_t rows, uint32_t depth, const float *a, const float *packed, float *c, size_t c_stride, int accumulate,
+                              const mgv__cpu_ahead *ahead) {
+    enum { HALF = MGV__AMX_ROWS / 2, DEPTH = 2 * MGV__AMX_WORDS };
+    static const mgv__cpu_ahead nothing = {{NULL, NULL}, {0, 0}, {0, 0}, {0, 0}};
+    size_t strip = 0;
+    if (depth >= DEPTH && accumulate) {
+        MGV__TILE_LOAD(0, c, c_stride);
+        MGV__TILE_LOAD(1, c + MGV__WIDTH, c_stride);
+    } else if (depth >= DEPTH) {
+        MGV__TILE_ZERO(0);
+        MGV__TILE_ZERO(1);
+    }
+    accumulate |= depth >= DEPTH;
+    for (; depth >= DEPTH; depth -= DEPTH, a += MGV__AMX_WORDS, packed += MGV__AMX_WORDS * MGV__PANEL, strip += 2) {
+        mgv__cpu_fetch(ahead, strip);
+        mgv__cpu_fetch(ahead, strip + 1);
+        MGV__TILE_LOAD(4, a, MGV__CPU_STRIDE);
+        MGV__TILE_LOAD(5, packed, MGV__PANEL);
+        MGV__TILE_LOAD(6, packed + MGV__WIDTH, MGV__PANEL);
+        MGV__TILE_MULTIPLY(0, 4, 5);
+        MGV__TILE_MULTIPLY(1, 4, 6);
+    }
+    if (strip > 0) {
+        MGV__TILE_STORE(0, c, c_stride);
+        MGV__TILE_STORE(1, c + MGV__WIDTH, c_stride);
+    }
+    if (depth == 0) return;
+    MGV__FN(tile_pairs)(mgv__cpu_min(rows, HALF), depth, a, packed, c, c_stride, accumulate, &nothing);
+    if (rows > HALF)
+        MGV__FN(tile_pairs)(rows - HALF, depth, a + HALF * MGV__CPU_STRIDE, packed, c + HALF * c_stride, c_stride, accumulate, &nothing);
+}
+#undef MGV__TILE_LOAD
+#undef MGV__TILE_STORE
+#undef MGV__TILE_ZERO
+#undef MGV__TILE_MULTIPLY
+#endif
+
 #endif
 
 #ifdef MEGAVIT_TEXT
@@ -27145,18 +27244,25 @@ MGV__TARGET static void MGV__FN(mix)(uint32_t rows, uint32_t columns, uint32_t n
 #else
 #define MGV__TEXT_FUNCTIONS(dots)
 #endif
-#define MGV__KERNELS(name, pack, pack_values, block, pairs, tile, dots) \
-    name, MGV__PANEL, MGV__TILE, MGV__STEP << (pairs), MGV__FN(convert), pack, pack_values, block, pairs, tile, MGV__TEXT_FUNCTIONS(dots) \
+#define MGV__KERNELS(name, tile_rows, pack, pack_values, block, pairs, enter, leave, tile, dots) \
+    name, MGV__PANEL, tile_rows, MGV__STEP << (pairs), MGV__FN(convert), pack, pack_values, block, pairs, enter, leave, tile, \
+    MGV__TEXT_FUNCTIONS(dots) \
     MGV__FN(activate), MGV__FN(softmax), MGV__FN(add), MGV__FN(multiply), MGV__FN(scale), MGV__FN(add_scaled), MGV__FN(dot), \
     MGV__FN(norm), MGV__FN(rotate)
 static const mgv__cpu_kernels MGV__FN(kernels) = {
-    MGV__KERNELS(MGV__NAME, MGV__FN(pack), mgv__cpu_pack_values, mgv__cpu_block, 0, MGV__FN(tile), MGV__FN(dots)),
+    MGV__KERNELS(MGV__NAME, MGV__TILE, MGV__FN(pack), mgv__cpu_pack_values, mgv__cpu_block, 0, NULL, NULL, MGV__FN(tile), MGV__FN(dots)),
 };
 #ifdef MGV__TARGET_PAIRS
 static const mgv__cpu_kernels MGV__FN(kernels_of_pairs) = {
-    MGV__KERNELS(MGV__NAME " BF16", MGV__FN(pack_pairs), MGV__FN(pack_values_pairs), MGV__FN(block_pairs), 1, MGV__FN(tile_pairs),
-                 MGV__FN(dots_pairs)),
+    MGV__KERNELS(MGV__NAME " BF16", MGV__TILE, MGV__FN(pack_pairs), MGV__FN(pack_values_pairs), MGV__FN(block_pairs), 1, NULL, NULL,
+                 MGV__FN(tile_pairs), MGV__FN(dots_pairs)),
 };
+#ifdef MGV__CPU_AMX
+static const mgv__cpu_kernels MGV__FN(kernels_of_tiles) = {
+    MGV__KERNELS("AMX", MGV__AMX_ROWS, MGV__FN(pack_pairs), MGV__FN(pack_values_pairs), MGV__FN(block_pairs), 1, MGV__FN(amx_enter),
+                 MGV__FN(amx_leave), MGV__FN(tile_amx), MGV__FN(dots_pairs)),
+};
+#endif
 #undef MGV__TARGET_PAIRS
 #endif
 #undef MGV__TEXT_FUNCTIONS

@@ -150,10 +150,11 @@ static void run_backwards(void *user, uint32_t count, mgv_task task, void *conte
     while (count > 0) task(context, --count);
 }
 
-/* Each set of kernels, the last one that multiplies in bf16; NULL: this CPU or this build has no such. */
-enum { SETS = MGV__ISA_COUNT + 1 };
+/* Each set of kernels, the last two multiply in bf16; NULL: this CPU or this build has no such. */
+enum { SETS = MGV__ISA_COUNT + 2 };
 static const mgv__cpu_kernels *kernels_at(int32_t set) {
     if (set == MGV__ISA_COUNT) return mgv__cpu_kernels_of_pairs();
+    if (set == MGV__ISA_COUNT + 1) return mgv__cpu_kernels_of_tiles();
     return set == MGV__ISA_PLAIN || set <= mgv__cpu_detect() ? mgv__cpu_kernels_of(set) : NULL;
 }
 
@@ -994,6 +995,7 @@ static void check_pairs(const mgv__cpu_kernels *k, uint32_t rows, uint32_t colum
         }
     memset(block, 0xFF, block_floats * sizeof(float)); /* NaN */
     memset(packed, 0xFF, packed_floats * sizeof(float));
+    if (k->enter) k->enter();
     k->block(from, stride, rows, k->tile_rows, depth, block);
     if (values) k->pack_values(turned, value_stride, columns, k->panel, depth, packed);
     else k->pack(dtype, weights, stride, columns, depth, packed);
@@ -1013,6 +1015,7 @@ static void check_pairs(const mgv__cpu_kernels *k, uint32_t rows, uint32_t colum
                              (double)sums[i * k->panel + j], want);
             }
     }
+    if (k->leave) k->leave();
     free(from);
     free(block);
     free(packed);
@@ -1025,19 +1028,17 @@ static void check_pairs(const mgv__cpu_kernels *k, uint32_t rows, uint32_t colum
 static void test_pairs(void **state) {
     static const uint32_t depths[] = {1, 2, 15, 31, 32, 33, 64, 77, 255, MGV__CPU_DEPTH};
     static const mgv_dtype dtypes[] = {MGV_DTYPE_F32, MGV_DTYPE_BF16, MGV_DTYPE_F16};
-    const mgv__cpu_kernels *k = mgv__cpu_kernels_of_pairs();
     uint32_t d, rows, columns, t;
+    int32_t set;
     (void)state;
-    if (k == NULL) {
-        print_message("# skipped: this CPU or this compiler has no AVX512_BF16\n");
-        return;
-    }
-    for (d = 0; d < sizeof depths / sizeof depths[0]; d++)
-        for (rows = 1; rows <= k->tile_rows; rows += 3)
-            for (columns = 1; columns <= k->panel; columns += columns == 1 ? 14 : 8) {
-                for (t = 0; t < 3; t++) check_pairs(k, rows, columns, depths[d], dtypes[t], 0);
-                check_pairs(k, rows, columns, depths[d], MGV_DTYPE_F32, 1);
-            }
+    if (kernels_at(MGV__ISA_COUNT) == NULL) skip(); /* this CPU does not multiply bf16, or this compiler does not know how */
+    for (set = MGV__ISA_COUNT; set < SETS && kernels_at(set); set++)
+        for (d = 0; d < sizeof depths / sizeof depths[0]; d++)
+            for (rows = 1; rows <= kernels_at(set)->tile_rows; rows += 3)
+                for (columns = 1; columns <= kernels_at(set)->panel; columns += columns == 1 ? 14 : 8) {
+                    for (t = 0; t < 3; t++) check_pairs(kernels_at(set), rows, columns, depths[d], dtypes[t], 0);
+                    check_pairs(kernels_at(set), rows, columns, depths[d], MGV_DTYPE_F32, 1);
+                }
 }
 
 int main(void) {

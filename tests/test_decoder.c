@@ -29,7 +29,7 @@ static void bits_depend_on_neither_cuts_nor_blocks_nor_threads_nor_neighbours(vo
     static const size_t cuts[][4] = {{700, 0, 0, 0}, {1, 699, 0, 0}, {383, 1, 1, 315}, {400, 7, 93, 200}, {0, 0, 0, 0}};
     static const uint32_t blocks[] = {0, 1, 5, 64, 700};
     static const mgv__isa isas[] = {MGV__ISA_NEON, MGV__ISA_AVX512, MGV__ISA_AVX2, MGV__ISA_PLAIN};
-    const mgv__cpu_kernels *sets[COUNT_OF(isas) + 1] = {NULL};
+    const mgv__cpu_kernels *sets[COUNT_OF(isas) + 2] = {NULL};
     mgv_model *model = decoder_open("qwen3");
     mgv_threads *threads;
     uint32_t ids[700], other[50];
@@ -38,6 +38,7 @@ static void bits_depend_on_neither_cuts_nor_blocks_nor_threads_nor_neighbours(vo
     for (i = 0; i < COUNT_OF(isas); i++)
         if (mgv__cpu_detect() >= isas[i]) sets[i] = mgv__cpu_kernels_of(isas[i]);
     sets[i] = mgv__cpu_kernels_of_pairs();
+    sets[i + 1] = mgv__cpu_kernels_of_tiles();
     some_ids(ids, COUNT_OF(ids), "cuts");
     some_ids(other, COUNT_OF(other), "other");
     assert_int_equal(mgv_threads_create(&threads, 3, NULL, NULL), MGV_OK);

@@ -49,7 +49,7 @@ static void run(mgv_engine *engine, mgv_precision precision, uint32_t first, uin
     uint32_t i;
     mgv__job_cpu_run(engine, &r);
     r.precision = precision == MGV_PRECISION_FAST ? MGV_PRECISION_AUTO : precision;
-    if (precision == MGV_PRECISION_FAST && mgv__cpu_kernels_of_pairs()) r.kernels = mgv__cpu_kernels_of_pairs();
+    if (precision == MGV_PRECISION_FAST) r.kernels = mgv__cpu_fast_kernels();
     for (i = first; i <= last; i++) {
         if (precision == MGV_PRECISION_AUTO) note_means(engine, i);
         mgv__cpu_begin(&job, &r, &program->ops[i]);
