@@ -101,6 +101,8 @@
            MEGAVIT_NO_STDIO         *  no file is opened but through your mgv_file_io
            MEGAVIT_NO_THREADS          no thread pool (mgv_threads_create), so no pthreads or Windows threads
            MEGAVIT_NO_SIMD          *  only plain C on the CPU
+           MEGAVIT_NO_BF16          *  no products in bf16 there, so that MGV_PRECISION_FAST is AUTO: for an assembler that is older than
+                                       its compiler
            MEGAVIT_CUDA             *  the CUDA backend; needs the CUDA headers and the CUDA runtime, see >>cuda
            MEGAVIT_PLAN             *  mgv_model_get_schedule and mgv_model_pack without a GPU and without MEGAVIT_CUDA
            MEGAVIT_KERNELS_HEADER   *  "megavit_kernels.h": compiles the GPU kernels in, so that no file is needed at run time
@@ -791,9 +793,9 @@ enum {
     /* Those behind a norm; the others write the stream. FC1 | FC2 is nearer to float32, with more of the work in MXFP8 (BENCHMARKS.md). */
     MGV_PRECISION_MXFP8_MIXED = MGV_PRECISION_QKV | MGV_PRECISION_FC1,
     MGV_PRECISION_BF16 = 16, /* none of them: on the CPU, too */
-    /* As AUTO, but a CPU that multiplies bf16 (AVX512_BF16, AMX) has products and attention in it, sums in float32: faster there, and nearer
-       to float32 than PyTorch's bf16. For all models; AMX for pictures, where making an engine asks Linux for its registers, for all of the
-       process. Where there are no such instructions, and with MEGAVIT_SGEMM, AUTO's bits. */
+    /* As AUTO, but a CPU that multiplies bf16 (AVX512_BF16, AMX) has products and attention in it, sums in float32: faster there, and
+       nearer to float32 than PyTorch's bf16. For all models; AMX for pictures, where making an engine asks Linux for its registers, for
+       all of the process. Where there are no such instructions, and with MEGAVIT_SGEMM, AUTO's bits. */
     MGV_PRECISION_FAST = 32
 };
 /* The one that a name stands for: "auto", "fast", "bf16", "mxfp8", "mixed", or some of "qkv", "out", "fc1", "fc2" with '+' between. Any
@@ -9620,6 +9622,7 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 
    Options:
      MEGAVIT_NO_SIMD     only plain C
+     MEGAVIT_NO_BF16     no AVX512_BF16 and no AMX
      MEGAVIT_SGEMM(m, n, k, a, lda, w, ldw, c, ldc)
                          a call of yours that computes c[i * ldc + j] = sum over p < k of a[i * lda + p] * w[j * ldw + p] for i < m, j < n
                          in row-major float32, used for every matrix product but attention's. size_t counts. It is called from the
@@ -9653,7 +9656,7 @@ MEGAVIT_API void mgv_threads_destroy(mgv_threads *threads) {
 #include <cpuid.h>
 #endif
 #if defined(__apple_build_version__) ? __clang_major__ >= 12 : defined(__clang__) ? __clang_major__ >= 9 : __GNUC__ >= 10
-#ifndef MEGAVIT_SGEMM
+#if !defined(MEGAVIT_SGEMM) && !defined(MEGAVIT_NO_BF16)
 #define MGV__CPU_PAIRS /* the compiler knows AVX512_BF16 */
 #endif
 #endif
@@ -26952,7 +26955,8 @@ static void MGV__FN(tile_amx)(uint32_t rows, uint32_t depth, const float *a, con
     if (depth == 0) return;
     MGV__FN(tile_pairs)(mgv__cpu_min(rows, HALF), depth, a, packed, c, c_stride, accumulate, &nothing);
     if (rows > HALF)
-        MGV__FN(tile_pairs)(rows - HALF, depth, a + HALF * MGV__CPU_STRIDE, packed, c + HALF * c_stride, c_stride, accumulate, &nothing);
+        MGV__FN(tile_pairs)(rows - HALF, depth, a + (size_t)HALF * MGV__CPU_STRIDE, packed, c + HALF * c_stride, c_stride, accumulate,
+                            &nothing);
 }
 #undef MGV__TILE_LOAD
 #undef MGV__TILE_STORE

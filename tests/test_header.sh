@@ -104,7 +104,7 @@ for pair in gcc:g++ clang:clang++; do
     matrix "$cc" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA" c11 c++17
     matrix "$cc -m32" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -m32 -idirafter /usr/include/x86_64-linux-gnu"
     matrix "$cc MEGAVIT_NO_SIMD" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_SIMD"
-    matrix "$cc MEGAVIT_NO_THREADS" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_THREADS"
+    matrix "$cc MEGAVIT_NO_THREADS MEGAVIT_NO_BF16" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_THREADS -DMEGAVIT_NO_BF16"
     matrix "$cc MEGAVIT_NO_STDIO" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_NO_STDIO"
     matrix "$cc MEGAVIT_PLAN" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_PLAN"
     matrix "$cc MEGAVIT_TEXT" "$cc" "$cxx" "-DMEGAVIT_NO_CUDA -DMEGAVIT_TEXT"
