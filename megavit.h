@@ -181,8 +181,8 @@
    NUMBERS
        fp32 arithmetic on the CPU; weights in F32, F16 or BF16 are widened as they are used. Against transformers in fp32
        the relative L2 error of every output is at most 1e-5 for models of up to 12 layers, and for deeper ones at most
-       twice transformers' own error against fp64. MGV_PRECISION_FAST multiplies in bf16 on CPUs that can: Zen 4 and 5, 1.8 times as
-       fast, and Xeons from Sapphire Rapids on, with AMX four times; the error is then some 6e-3, half of that of transformers in bf16.
+       twice transformers' own error against fp64. MGV_PRECISION_FAST multiplies in bf16 on CPUs that can, on two threads 1.8 times as
+       fast with AVX512_BF16 (a Zen 4), four times with AMX (a Xeon); the error is then some 6e-3, half of that of transformers in bf16.
 
        On a GPU (NVIDIA Hopper; MGV_BACKEND_CUDA says which models) weights and activations are bf16 and sums fp32. There are two kernels
        for Blackwell (sm_100a, sm_103a, sm_110a), with products of single multiprocessors and of pairs, that no card has run, only a model

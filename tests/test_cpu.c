@@ -651,12 +651,9 @@ static void test_attention_without_a_score(void **state) {
 /* ---- pool ---- */
 
 /* As transformers writes it: keys and values formed, the query scaled. */
-static void check_pool(uint32_t tokens, uint32_t heads, uint32_t head_dim, mgv_dtype dtype) {
+static world *make_pool(uint32_t tokens, uint32_t heads, uint32_t head_dim, mgv_dtype dtype) {
     world *w = make_world(MGV__OP_POOL, tokens, tokens);
     const uint32_t n = heads * head_dim;
-    const float *y;
-    double *want = (double *)exactly(n * sizeof(double)), *p = (double *)exactly(tokens * sizeof(double));
-    uint32_t head, t, j, k;
     w->op.rows = MGV__ROWS_IMAGES;
     w->op.inner = w->op.columns = n;
     w->op.heads = heads;
@@ -667,7 +664,14 @@ static void check_pool(uint32_t tokens, uint32_t heads, uint32_t head_dim, mgv_d
     w->op.probe = add_tensor(w, dtype, 1, n, 1.0);
     w->op.source = add_buffer(w, tokens, n, MGV__ROWS_TOKENS);
     w->op.target = add_buffer(w, 1, n, MGV__ROWS_IMAGES);
-    y = w->run.buffers[w->op.source];
+    return w;
+}
+static void check_pool(uint32_t tokens, uint32_t heads, uint32_t head_dim, mgv_dtype dtype) {
+    world *w = make_pool(tokens, heads, head_dim, dtype);
+    const uint32_t n = heads * head_dim;
+    const float *y = w->run.buffers[w->op.source];
+    double *want = (double *)exactly(n * sizeof(double)), *p = (double *)exactly(tokens * sizeof(double));
+    uint32_t head, t, j, k;
     for (head = 0; head < heads; head++) {
         double total = 0;
         for (t = 0; t < tokens; t++) {
@@ -694,6 +698,25 @@ static void check_pool(uint32_t tokens, uint32_t heads, uint32_t head_dim, mgv_d
     check_op(w, want, 0, 1e-6);
     free(p);
     free(want);
+    free_world(w);
+}
+
+/* As attention without a score: one column of the tokens, times a large query, overflows to either side. */
+static void test_pool_without_a_score(void **state) {
+    enum { TOKENS = 20, HEAD = 8 };
+    world *w = make_pool(TOKENS, 1, HEAD, MGV_DTYPE_F32);
+    float *y = w->run.buffers[w->op.source], *bias = (float *)(uintptr_t)w->tensors[w->op.bias[0]].data;
+    int32_t set, sign;
+    uint32_t i;
+    (void)state;
+    for (i = 0; i < HEAD; i++) bias[i] = 1000;
+    for (set = MGV__ISA_PLAIN; set < SETS; set++)
+        for (sign = -1; sign <= 1; sign += 2) {
+            if (kernels_at(set) == NULL) continue;
+            for (i = 0; i < TOKENS * HEAD; i++) y[i] = i % HEAD ? 0 : (float)sign * 3e38f;
+            run_op_quietly(w, kernels_at(set), 1);
+            for (i = 0; i < HEAD; i++) assert_true(isnan(w->run.buffers[w->op.target][i]));
+        }
     free_world(w);
 }
 
@@ -1052,6 +1075,7 @@ int main(void) {
         cmocka_unit_test(test_attention_does_not_depend_on_the_place),
         cmocka_unit_test(test_attention_without_a_score),
         cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_pool_without_a_score),
         cmocka_unit_test(test_gather),
         cmocka_unit_test(test_gather_of_merged_rows),
         cmocka_unit_test(test_prepend),

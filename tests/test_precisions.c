@@ -123,57 +123,35 @@ static void test_products(void **state) {
     golden_close(&g);
 }
 
-/* Every output of a golden file in bf16: off by its rounding from what transformers has in float32, and the same bits on three threads. */
-static void check_bf16(void **state) {
+/* Every output of a golden file: off by the rounding of bf16 from what transformers has in float32, or AUTO's bits where nothing is
+   rounded, and the same bits on three threads. */
+static void check_rounded(const char *name, mgv_precision precision, int rounds, double least) {
     golden g;
     mgv_model *model;
     double worst = 0;
     size_t i;
-    golden_open(&g, (const char *)*state);
+    golden_open(&g, name);
     model = golden_open_model(&g, "", 1);
     for (i = 0; i < g.output_count; i++) {
         const golden_output *o = &g.outputs[i];
-        float *rows = encode(&g, model, MGV_PRECISION_BF16, 1, o), *again = encode(&g, model, MGV_PRECISION_BF16, 3, o);
+        float *rows = encode(&g, model, precision, 1, o);
+        float *again = encode(&g, model, rounds ? precision : (mgv_precision)MGV_PRECISION_AUTO, 3, o);
         const double error = golden_relative_l2(rows, o);
-        if (!(error > 1e-3 && error < 0.02)) fail_msg("picture %u, %s %u: relative L2 %g", o->picture, o->kind, o->index, error);
+        if (rounds && !(error > least && error < 0.02)) fail_msg("picture %u, %s %u: relative L2 %g", o->picture, o->kind, o->index, error);
         if (error > worst) worst = error;
         assert_memory_equal(rows, again, o->rows * o->columns * sizeof *rows);
         free(rows);
         free(again);
     }
-    print_message("# %s: %.2g at most\n", (const char *)*state, worst);
+    print_message("# %s: %.2g at most\n", name, worst);
     mgv_model_close(model);
     golden_close(&g);
+}
+static void check_bf16(void **state) { check_rounded((const char *)*state, MGV_PRECISION_BF16, 1, 1e-3); }
+static void check_fast(void **state) {
+    check_rounded((const char *)*state, MGV_PRECISION_FAST, mgv__cpu_kernels_of_pairs() != NULL, 1e-4);
 }
 #define IN_BF16(name) {"bf16: " name, check_bf16, NULL, NULL, (void *)(uintptr_t)name}
-
-/* Every output of a golden file as fast as this CPU can: products in bf16, or the bits that there are without. */
-static void check_fast(void **state) {
-    const int in_bf16 = mgv__cpu_kernels_of_pairs() != NULL;
-    golden g;
-    mgv_model *model;
-    double worst = 0;
-    size_t i;
-    golden_open(&g, (const char *)*state);
-    model = golden_open_model(&g, "", 1);
-    for (i = 0; i < g.output_count; i++) {
-        const golden_output *o = &g.outputs[i];
-        const size_t bytes = o->rows * o->columns * sizeof(float);
-        float *rows = encode(&g, model, MGV_PRECISION_FAST, 1, o), *again = encode(&g, model, MGV_PRECISION_FAST, 3, o);
-        float *exact = encode(&g, model, MGV_PRECISION_AUTO, 1, o);
-        const double error = golden_relative_l2(rows, o);
-        if (in_bf16 && !(error > 1e-4 && error < 0.02)) fail_msg("picture %u, %s %u: relative L2 %g", o->picture, o->kind, o->index, error);
-        if (!in_bf16) assert_memory_equal(rows, exact, bytes);
-        if (error > worst) worst = error;
-        assert_memory_equal(rows, again, bytes);
-        free(rows);
-        free(again);
-        free(exact);
-    }
-    print_message("# %s: %.2g at most\n", (const char *)*state, worst);
-    mgv_model_close(model);
-    golden_close(&g);
-}
 #define FAST(name) {"fast: " name, check_fast, NULL, NULL, (void *)(uintptr_t)name}
 
 /* MXFP8 of a layer's products, with mergers, DeepStack's among the layers, in bf16; gates and RMSNorms are refused it. */

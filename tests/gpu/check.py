@@ -15,7 +15,8 @@ TOKENS = -1 # among layers: the tokens
 failures = []
 REGIMES = ('chosen', 'throughput', 'latency')
 regime = 0  # of REGIMES
-MODELS = {'base-224': {}, 'base-256': dict(image_size=256), 'base-320': dict(image_size=320), 'base-384': dict(image_size=384), 'base-512': dict(image_size=512),
+MODELS = {'base-224': {}, 'base-256': dict(image_size=256), 'base-320': dict(image_size=320), 'base-384': dict(image_size=384),
+          'base-512': dict(image_size=512),
           'so400m-224': dict(image_size=224, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
           'so400m-384': dict(image_size=384, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, num_hidden_layers=27),
           'large-256': dict(image_size=256, hidden_size=1024, intermediate_size=4096, num_attention_heads=16, num_hidden_layers=24),
